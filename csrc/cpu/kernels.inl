@@ -1,0 +1,409 @@
+// The kernels' one source, compiled once per instruction set: the including file defines WSFAST_TABLE.
+// No std:: function is called here: its instantiation for AVX-512 could become the one that the baseline links to.
+#include "../formulas.h"
+#include "kernels.h"
+#include "threads.h"
+
+namespace wsfast {
+namespace {
+
+using Index = std::int64_t;
+
+template <class Body>
+void for_rows(Index rows, Index per_row, int threads, const Body& body) {
+  split_rows(
+      rows, rows * per_row, threads,
+      [](const void* context, Index first, Index last) {
+        const Body& run = *static_cast<const Body*>(context);
+        for (Index row = first; row < last; ++row) run(row);
+      },
+      &body);
+}
+
+template <typename T>
+T dot(const T* x, const T* y, Index n) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index k = 0; k < n; ++k) sum += x[k] * y[k];
+  return sum;
+}
+
+template <class Body>
+void with_weight_fn(WeightFn fn, double curve, const Body& body) {
+  switch (fn) {
+    case WeightFn::kSoftmax: return body(Softmax{});
+    case WeightFn::kRelu: return body(Normalized<Relu>{});
+    case WeightFn::kReluUnnormalized: return body(Unnormalized<Relu>{});
+    case WeightFn::kSquareplus: return body(Normalized<Squareplus>{{curve}});
+    case WeightFn::kSquareplusUnnormalized: return body(Unnormalized<Squareplus>{{curve}});
+  }
+}
+
+// ---- attention weights of a row ------------------------------------------------------------------------------------
+
+constexpr double kMinusInfinity = -__builtin_huge_val();
+
+// The largest of the row (masked words hold -inf by now) and where it stands first.
+template <typename T>
+Index argmax(const T* s, Index n, T* best) {
+  T largest = s[0];
+#pragma omp simd reduction(max : largest)
+  for (Index l = 0; l < n; ++l) largest = s[l] > largest ? s[l] : largest;
+  Index where = 0;
+  while (where + 1 < n && !(s[where] == largest)) ++where;
+  *best = largest;
+  return where;
+}
+
+template <class G, typename T>
+T weights_of_row(const G& g, T* s, Index n, T shift) {  // in place; returns their sum
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index l = 0; l < n; ++l) {
+    T w;
+    if constexpr (G::kExponential)
+      w = exp_of(s[l] - shift);
+    else
+      w = g.weight(s[l], T(0)).value;
+    s[l] = w;
+    sum += w;
+  }
+  return sum;
+}
+
+template <typename T>
+void scale_row(T* s, Index n, T sum) {
+  const T inv = sum > T(0) ? T(1) / sum : T(0);
+#pragma omp simd
+  for (Index l = 0; l < n; ++l) s[l] *= inv;
+}
+
+template <typename T>
+void clear_masked(T* s, const std::uint8_t* mask, Index n, T value) {
+  for (Index l = 0; l < n; ++l) s[l] = mask[l] ? s[l] : value;
+}
+
+// exp() of this file clamps at its underflow, so -inf gives a true 0 only through a finite shift.
+template <class G, typename T>
+void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
+  const Index n = in.n;
+  T* s = in.scores + row * n;
+  const std::uint8_t* mask = in.mask ? in.mask + (row / in.rows_per_mask) * n : nullptr;
+  if (mask) clear_masked(s, mask, n, T(kMinusInfinity));
+  T top_score;
+  T shift = 0;
+  if (in.top || G::kExponential) {
+    const Index top = argmax(s, n, &top_score);
+    shift = top_score;
+    if (in.top) {
+      in.top[row] = top;
+      in.top_score[row] = top_score;
+      s[top] = T(kMinusInfinity);  // the rest is shifted by its own maximum: exact however far the top stands out
+      if (G::kExponential) argmax(s, n, &shift);
+    }
+  }
+  if (G::kExponential && shift == T(kMinusInfinity)) {  // no word at all, or none beside the top
+    for (Index l = 0; l < n; ++l) s[l] = T(0);
+    if (in.top) in.others[row] = T(kMinusInfinity);
+    return;
+  }
+  T removed = 0;
+  if (!G::kExponential && in.top) s[in.top[row]] = T(0);
+  const T sum = weights_of_row(g, s, n, shift);
+  if constexpr (!G::kExponential) {
+    // g(0) and g(-inf) need not be 0: the words left out are cleared after the fact.
+    if (in.top) removed += s[in.top[row]], s[in.top[row]] = T(0);
+    if (mask)
+      for (Index l = 0; l < n; ++l)
+        if (!mask[l]) removed += s[l], s[l] = T(0);
+  }
+  const T kept = sum - removed;
+  if (in.top) in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(kept))) : kept;
+  if (G::kNormalized) scale_row(s, n, kept);
+}
+
+template <typename T>
+void attention_rows(const AttentionRows<T>& in, int threads) {
+  with_weight_fn(in.weight_fn, in.curve, [&](const auto& g) {
+    for_rows(in.rows, 2 * in.n, threads, [&](Index row) { attention_row(g, in, row); });
+  });
+}
+
+// ---- one evaluation: value, and the coefficients of the gradient ---------------------------------------------------
+
+template <typename T>
+struct RowSums {
+  T value = 0, size = 0, by_shift = 0, alpha2 = 0;
+};
+
+// Rows [first, last) of the text, none of them the perturbed word's own.
+template <bool kGradient, class G, typename T>
+void other_rows(const G& g, const PositionState<T>& p, Index offset, Index first, Index last, T* products, T word_delta,
+                T delta2, RowSums<T>* sums) {
+  const Index n = p.n;
+  T *score = products, *mean = products + n;
+  const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset, *inv_b = p.inv_b + offset,
+          *c2 = p.c2 + offset, *reach = p.reach + offset, *others = G::kExponential ? p.logit + offset : p.others + offset;
+  T value = 0, size = 0, shift_sum = 0, alpha2 = 0;
+#pragma omp simd reduction(+ : value, size, shift_sum, alpha2)
+  for (Index j = first; j < last; ++j) {
+    const PairChange<T> change = g.pair(PairState<T>{logit[j], a[j], b[j], others[j]}, score[j]);
+    const T c_delta = (word_delta - mean[j]) * inv_b[j];
+    const RowChange<T> row = row_change(change, c2[j], c_delta, delta2);
+    value += row.norm2;
+    if constexpr (kGradient) {
+      const T by_shift = row.by_shift * inv_b[j];
+      score[j] = row.by_score;
+      mean[j] = -by_shift;
+      shift_sum += by_shift;
+      alpha2 += change.alpha * change.alpha;
+    } else {
+      const T far = reach[j] * inv_b[j];
+      size += change.q * change.q * larger(c2[j], far * far) + change.alpha * change.alpha * delta2;
+    }
+  }
+  sums->value += value;
+  sums->size += size;
+  sums->by_shift += shift_sum;
+  sums->alpha2 += alpha2;
+}
+
+// New attention of row i, its change and its slope; `r` holds k_l . Delta for each word l, plus for word i itself the
+// terms that Delta's own query adds.
+template <class G, typename T>
+void own_attention(const G& g, const PositionState<T>& p, Index position, const T* r, T* weight, T* change, T* slope) {
+  const Index n = p.n;
+  const T *logit = p.own_logit + position * n, *a = p.own_a + position * n;
+  if constexpr (G::kExponential) {
+    const T r_top = r[p.own_top[position]];  // a common shift of the scores: the largest word keeps full accuracy
+    T spread = 0, largest = T(kMinusInfinity);
+#pragma omp simd reduction(max : spread, largest)
+    for (Index l = 0; l < n; ++l) {
+      const T moved = r[l] - r_top, s = logit[l] + moved;
+      spread = larger(spread, absolute(moved));
+      largest = larger(largest, s);
+    }
+    if (spread <= T(1)) {
+      T sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (Index l = 0; l < n; ++l) {
+        const T em = exp_pair(r[l] - r_top).expm1;
+        change[l] = em;
+        sum += a[l] * em;
+      }
+      const T inv = T(1) / (T(1) + sum);
+#pragma omp simd
+      for (Index l = 0; l < n; ++l) {
+        weight[l] = a[l] * (T(1) + change[l]) * inv;
+        change[l] = a[l] * (change[l] - sum) * inv;
+      }
+    } else {
+      T sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (Index l = 0; l < n; ++l) {
+        weight[l] = exp_of((logit[l] + (r[l] - r_top)) - largest);
+        sum += weight[l];
+      }
+      const T inv = T(1) / sum;
+#pragma omp simd
+      for (Index l = 0; l < n; ++l) {
+        weight[l] *= inv;
+        change[l] = weight[l] - a[l];
+      }
+    }
+  } else {
+    T sum = 0, sum_change = 0;
+#pragma omp simd reduction(+ : sum, sum_change)
+    for (Index l = 0; l < n; ++l) {
+      const Weight<T> w = g.weight(logit[l], r[l]);
+      weight[l] = w.value;
+      change[l] = w.change;
+      slope[l] = w.slope;
+      sum += w.value;
+      sum_change += w.change;
+    }
+    if constexpr (G::kNormalized) {
+      const T inv = sum > T(0) ? T(1) / sum : T(0);
+      const bool empty = !(sum > T(0));
+#pragma omp simd
+      for (Index l = 0; l < n; ++l) {
+        weight[l] *= inv;
+        slope[l] *= inv;
+        change[l] = empty ? -a[l] : (change[l] - a[l] * sum_change) * inv;
+      }
+    }
+  }
+}
+
+template <bool kGradient, class G, typename T>
+void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& rows, Index m) {
+  const Index n = p.n, d = p.d, position = m / p.starts, i = p.index[position];
+  const T *delta = rows.delta + m * d, *word = p.word + position * d;
+  T* products = rows.products + m * (3 * n + d);
+  T *score = products, *mean = products + n, *own = products + 2 * n;
+  const T delta2 = dot(delta, delta, d), word_delta = dot(word, delta, d);
+  own[i] += score[i] + T(0.5) * dot(delta, products + 3 * n, d);
+
+  const Index first = p.dominated_start[position], last = p.dominated_start[position + 1];
+  for (Index k = first; k < last; ++k) mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
+
+  RowSums<T> sums;
+  other_rows<kGradient>(g, p, position * n, 0, i, products, word_delta, delta2, &sums);
+  other_rows<kGradient>(g, p, position * n, i + 1, n, products, word_delta, delta2, &sums);
+
+  T* weight = rows.own_weight + m * n;
+  own_attention(g, p, position, own, weight, rows.own_change + m * n, rows.own_slope + m * n);
+  T* scalars = rows.scalars + m * kScalars;
+  scalars[2] = weight[i];
+  rows.value[m] = sums.value;
+  if constexpr (kGradient) {
+    scalars[0] = sums.by_shift;
+    scalars[1] = sums.alpha2;
+    score[i] = T(0);
+    mean[i] = T(0);
+    // A dominated pair's c is taken from the mean of the others, not from phi: its coefficient leaves the product.
+    T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
+    for (Index k = first; k < last; ++k) {
+      coef[k] = mean[p.dominated_row[k]];
+      mean[p.dominated_row[k]] = T(0);
+    }
+  } else {
+    rows.size[m] = sums.size;
+  }
+}
+
+template <bool kGradient, typename T>
+void forward(const PositionState<T>& p, const AscentRows<T>& rows, int threads) {
+  with_weight_fn(p.weight_fn, p.curve, [&](const auto& g) {
+    for_rows(p.positions * p.starts, 8 * p.n + 2 * p.d, threads,
+             [&](Index m) { forward_row<kGradient>(g, p, rows, m); });
+  });
+}
+
+// Row i itself: own_delta comes in as own_change X, goes out as delta_i.
+template <typename T>
+void own_row(const PositionState<T>& p, const AscentRows<T>& rows, T* own_delta, int threads) {
+  const Index d = p.d;
+  for_rows(p.positions * p.starts, d, threads, [&](Index m) {
+    T* own = own_delta + m * d;
+    const T* delta = rows.delta + m * d;
+    T* scalars = rows.scalars + m * kScalars;
+    const T alpha = scalars[2];
+    T norm2 = 0, along = 0, before = 0, delta2 = 0;
+#pragma omp simd reduction(+ : norm2, along, before, delta2)
+    for (Index k = 0; k < d; ++k) {
+      const T moved = own[k] + alpha * delta[k];
+      before += own[k] * own[k];
+      delta2 += delta[k] * delta[k];
+      norm2 += moved * moved;
+      along += moved * delta[k];
+      own[k] = moved;
+    }
+    scalars[3] = along;
+    rows.value[m] += norm2;
+    if (rows.size) rows.size[m] += before + alpha * alpha * delta2;
+  });
+}
+
+// own_products = delta_i X^T: the scores of row i get their coefficients.
+template <typename T>
+void ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_products, int threads) {
+  const Index n = p.n;
+  const bool normalized =
+      p.weight_fn != WeightFn::kReluUnnormalized && p.weight_fn != WeightFn::kSquareplusUnnormalized;
+  for_rows(p.positions * p.starts, n, threads, [&](Index m) {
+    const Index i = p.index[m / p.starts];
+    T* products = rows.products + m * (3 * n + p.d);
+    T *score = products, *own = products + 2 * n, *scalars = rows.scalars + m * kScalars;
+    const T *h = own_products + m * n, *weight = rows.own_weight + m * n, *slope = rows.own_slope + m * n;
+    const T along = scalars[3];
+    const T mean = normalized ? dot(weight, h, n) + weight[i] * along : T(0);
+#pragma omp simd
+    for (Index l = 0; l < n; ++l) own[l] = T(2) * slope[l] * (h[l] - mean);
+    own[i] += T(2) * slope[i] * along;
+    score[i] = own[i];
+    scalars[4] = own[i];
+  });
+}
+
+// gradient comes in as coefficients [Y; Phi; K], goes out complete.
+template <typename T>
+void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_delta, T* gradient,
+                     int threads) {
+  const Index n = p.n, d = p.d;
+  for_rows(p.positions * p.starts, 2 * d, threads, [&](Index m) {
+    const Index position = m / p.starts;
+    const T *delta = rows.delta + m * d, *word = p.word + position * d, *own = own_delta + m * d,
+            *bilinear = rows.products + m * (3 * n + d) + 3 * n, *s = rows.scalars + m * kScalars;
+    T* g = gradient + m * d;
+    const T by_word = s[0], by_delta = T(2) * s[1], by_own = T(2) * s[2], by_bilinear = s[4];
+#pragma omp simd
+    for (Index k = 0; k < d; ++k)
+      g[k] += by_word * word[k] + by_delta * delta[k] + by_own * own[k] + by_bilinear * bilinear[k];
+    const T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
+    for (Index k = p.dominated_start[position]; k < p.dominated_start[position + 1]; ++k) {
+      const T* mean = p.dominated_mean + k * d;
+      const T by_mean = coef[k];
+#pragma omp simd
+      for (Index c = 0; c < d; ++c) g[c] += by_mean * mean[c];
+    }
+  });
+}
+
+// ---- the ascent's step ---------------------------------------------------------------------------------------------
+
+inline float root(float x) { return __builtin_sqrtf(x); }
+inline double root(double x) { return __builtin_sqrt(x); }
+
+template <typename T>
+void copy_row(T* to, const T* from, Index d) {
+#pragma omp simd
+  for (Index k = 0; k < d; ++k) to[k] = from[k];
+}
+
+template <typename T>
+void take_step(const StepRows<T>& in, int threads) {
+  const Index d = in.d;
+  const T radius = T(in.radius);
+  for_rows(in.rows, 4 * d, threads, [&](Index m) {
+    T *delta = in.delta + m * d, *best = in.best_delta + m * d, *gradient = in.best_gradient + m * d;
+    if (in.value[m] > in.best_value[m]) {
+      in.best_value[m] = in.value[m];
+      copy_row(best, delta, d);
+      copy_row(gradient, in.gradient + m * d, d);
+      in.beta[m] = in.beta[m] < T(0.5) ? T(2) * in.beta[m] : T(1);
+    } else {
+      in.beta[m] *= T(0.5);
+    }
+    const T norm = root(dot(gradient, gradient, d));
+    if (!(norm > T(0))) return copy_row(delta, best, d);
+    const T along = dot(gradient, best, d), length = root(dot(best, best, d));
+    const T keep = T(1) - in.beta[m], pull = in.beta[m] * radius / norm;
+    T norm2 = 0;
+#pragma omp simd reduction(+ : norm2)
+    for (Index k = 0; k < d; ++k) {
+      delta[k] = keep * best[k] + pull * gradient[k];
+      norm2 += delta[k] * delta[k];
+    }
+    // Stay on the sphere while the objective rises outwards; else walk inside the ball, which is convex.
+    const bool outward = along >= T(0) && length >= radius * T(0.999);
+    const T now = root(norm2);
+    if (now > T(0) && (outward || now > radius)) {
+      const T rescale = radius / now;
+#pragma omp simd
+      for (Index k = 0; k < d; ++k) delta[k] *= rescale;
+    }
+  });
+}
+
+template <typename T>
+Kernels<T> table() {
+  return {attention_rows<T>,     forward<false, T>,  forward<true, T>, own_row<T>,
+          ascent_backward<T>,    ascent_gradient<T>, take_step<T>};
+}
+
+}  // namespace
+
+KernelTable WSFAST_TABLE() { return {table<float>(), table<double>()}; }
+
+}  // namespace wsfast

@@ -1,0 +1,2 @@
+#define WSFAST_TABLE kernels_avx2
+#include "kernels.inl"

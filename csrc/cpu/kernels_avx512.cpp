@@ -1,0 +1,2 @@
+#define WSFAST_TABLE kernels_avx512
+#include "kernels.inl"

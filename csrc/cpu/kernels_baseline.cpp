@@ -1,0 +1,2 @@
+#define WSFAST_TABLE kernels_baseline
+#include "kernels.inl"

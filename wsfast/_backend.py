@@ -1,0 +1,45 @@
+"""Which of the three ways to the same number is taken."""
+
+from __future__ import annotations
+
+import torch
+
+from wsfast import _native
+
+BACKENDS = ("reference", "torch", "native")
+
+
+def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = False) -> str:
+    """The backend to use: the one named, or the fastest that can serve inputs on `device`.
+
+    `requires_grad` says that a gradient of the result is wanted, which "native" cannot give.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or where "native" cannot serve.
+    RuntimeError
+        For "native" where the compiled module is missing.
+    """
+    if backend is None:
+        if device.type != "cpu" or requires_grad:
+            return "torch"
+        if _native.cpu_module() is None:
+            _native.warn_once_missing()
+            return "torch"
+        return "native"
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
+    if backend == "native":
+        if device.type != "cpu":
+            raise ValueError(
+                f"backend='native' computes on the CPU, but X is on {device}: "
+                "move X there, or use backend='torch'"
+            )
+        if requires_grad:
+            raise ValueError(
+                "backend='native' gives no gradient here, but an input requires one: "
+                "detach it, or use backend='torch'"
+            )
+        _native.require_cpu()
+    return backend

@@ -1,0 +1,212 @@
+"""Random attention features softmax(X W Xᵀ/√d) X, as one differentiable custom operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
+
+from wsfast import _backend, _checks
+from wsfast._checks import Array, Texts
+from wsfast.feature_maps.native import attention_rows_
+from wsfast.feature_maps.reference import attention_features, attention_weights
+from wsfast.feature_maps.weight_fn import WeightFn
+
+# Scores of one tile, in elements: they stay in a core's second-level cache between the two products.
+_TILE = 1 << 18
+
+
+def raf_features(
+    X: Texts,
+    W: Array,
+    *,
+    weight_fn: str = "softmax",
+    normalize: bool = True,
+    mask: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """Random attention features φ(X) = g(X W Xᵀ/√d) X, rows of g normalised to sum 1.
+
+    Differentiable in `X` and `W`; a custom operator (``torch.ops.wsfast.raf_features``) that
+    ``torch.compile`` takes without a graph break.
+
+    Parameters
+    ----------
+    X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
+        Texts of n words of dimension d. float32 or float64; float16 and bfloat16 are computed and
+        returned in float32.
+    W : Tensor or ndarray, shape (d, d) or (R, d, d)
+        Attention weights W = W_q W_kᵀ, in the dtype of `X`.
+    weight_fn : {"softmax", "relu"}, default "softmax"
+        g, the exponential or ReLU. A ReLU row whose weights are all 0 gives φ_j = 0.
+    normalize : bool, default True
+        Whether the weights of a row are divided by their sum; False is for "relu" only.
+    mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional
+        True where there is a word. The others neither attend nor are attended to; their rows of φ are 0.
+    backend : {"reference", "torch", "native"}, optional
+        The definition; PyTorch's ``scaled_dot_product_attention``; or the compiled kernel. By default
+        the fastest that can run.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, R, n, d)
+        The axes B and R only where `X` and `W` have them. A list comes back padded with NaN to the
+        longest text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong type, dtype, shape or device, NaN or infinity, or a mask without any word.
+
+    Notes
+    -----
+    Equation (4) of Bombari & Mondelli (arXiv 2402.02969): "RAF", and with ReLU "ReLU-RAF".
+
+    Examples
+    --------
+    >>> import torch, wsfast
+    >>> X = torch.randn(5, 8)
+    >>> wsfast.raf_features(X, wsfast.random_weights(8, draws=3)).shape
+    torch.Size([3, 5, 8])
+    """
+    _checks.weight_function(weight_fn, normalize)
+    if isinstance(X, (list, tuple)):
+        inputs = _checks.texts(X, mask)
+        lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
+        padded = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
+        phi = _features(
+            pad_sequence(inputs.texts, batch_first=True),
+            _checks.weights(W, inputs),
+            pad_sequence(inputs.masks, batch_first=True),
+            (weight_fn, normalize, backend),
+        ).masked_fill(padded[:, None, :, None], torch.nan)
+        return inputs.give(phi if _checks.ndim(W) == 3 else phi[:, 0])
+    x = _checks.text_tensor(X)
+    w = _checks.weight_tensor(W, x)
+    m = None if mask is None else _checks.mask_tensor(mask, x)
+    phi = _features(
+        x if x.ndim == 3 else x[None],
+        w if w.ndim == 3 else w[None],
+        m if m is None or m.ndim == 2 else m[None],
+        (weight_fn, normalize, backend),
+    )
+    phi = phi if w.ndim == 3 else phi[:, 0]
+    phi = phi if x.ndim == 3 else phi[0]
+    return phi if isinstance(X, Tensor) else phi.numpy()
+
+
+def _features(
+    X: Tensor, W: Tensor, mask: Tensor | None, options: tuple[str, bool, str | None]
+) -> Tensor:
+    weight_fn, normalize, backend = options
+    if mask is not None:
+        mask = mask.expand(X.shape[:2]).contiguous()
+    # The kernel serves gradients too: the operator's backward is in PyTorch.
+    chosen = _backend.resolve(backend, X.device)
+    return torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
+
+
+@torch.library.custom_op("wsfast::raf_features", mutates_args=())
+def _raf_features_op(
+    X: Tensor, W: Tensor, mask: Tensor | None, weight_fn: str, normalize: bool, backend: str
+) -> Tensor:
+    """φ (B, R, n, d) of X (B, n, d), W (R, d, d), mask (B, n)."""
+    # Here, not in the wrapper: a check of values would break the graph of torch.compile.
+    _checks.finite("X", X)
+    _checks.finite("W", W)
+    if mask is not None:
+        _checks.every_text_has_a_word(mask)
+    fn = WeightFn(weight_fn, normalize)
+    if backend == "reference" or (backend == "torch" and not fn.exponential):
+        part = None if mask is None else mask[:, None]
+        return attention_features(X[:, None], W, fn, part).contiguous()
+    queries = torch.einsum("bnd,rde->brne", X, W) * X.shape[-1] ** -0.5
+    if backend == "native":
+        return _native_features(X, queries.contiguous(), fn, mask)
+    phi = scaled_dot_product_attention(
+        queries,
+        X[:, None].expand_as(queries),
+        X[:, None].expand_as(queries),
+        attn_mask=None if mask is None else mask[:, None, None, :].expand(-1, -1, X.shape[1], -1),
+        scale=1.0,
+    )
+    return (phi if mask is None else phi * mask[:, None, :, None]).contiguous()
+
+
+def _native_features(X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:
+    B, R, n, d = queries.shape
+    out = torch.empty_like(queries)
+    rows = max(1, min(n, _TILE // n))
+    at_once = max(1, _TILE // (n * n))
+    for b in range(0, B, at_once):
+        words = X[b : b + at_once]
+        part = None if mask is None else mask[b : b + at_once]
+        for r in range(R):
+            for j in range(0, n, rows):
+                scores = torch.bmm(queries[b : b + at_once, r, j : j + rows], words.mT)
+                attention_rows_(scores, fn, part)
+                out[b : b + at_once, r, j : j + rows] = torch.bmm(scores, words)
+    return out if mask is None else out.mul_(mask[:, None, :, None])
+
+
+@_raf_features_op.register_fake
+def _(
+    X: Tensor, W: Tensor, mask: Tensor | None, weight_fn: str, normalize: bool, backend: str
+) -> Tensor:
+    return X.new_empty(X.shape[0], W.shape[0], *X.shape[1:])
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    X, W, mask, weight_fn, normalize, _ = inputs
+    ctx.save_for_backward(X, W, mask)
+    ctx.fn = WeightFn(weight_fn, normalize)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Row tiles of the attention are formed again, so that no n×n array is kept between passes."""
+    X, W, mask = ctx.saved_tensors
+    fn: WeightFn = ctx.fn
+    n, d = X.shape[1:]
+    scale = d**-0.5
+    words = X[:, None]
+    queries = torch.einsum("bnd,rde->brne", X, W) * scale
+    if mask is not None:
+        grad = grad * mask[:, None, :, None]
+    part = None if mask is None else mask[:, None]
+    grad_X = torch.zeros_like(X)
+    grad_W = torch.zeros_like(W)
+    # A symbolic n (torch.compile with dynamic shapes) makes one tile: its size is not known here.
+    rows = max(1, _TILE // n) if isinstance(n, int) else n
+    for j in range(0, n, rows):
+        here = slice(j, j + rows)
+        scores = queries[:, :, here] @ words.mT
+        weights = attention_weights(scores, fn, part)
+        by_weight = grad[:, :, here] @ words.mT
+        if fn.exponential:
+            mean = (weights * by_weight).sum(-1, keepdim=True)
+            by_score = weights * (by_weight - mean)
+        else:
+            slope = (scores > 0).to(X.dtype)
+            if mask is not None:
+                slope = slope * part.unsqueeze(-2)
+            if fn.normalize:
+                total = (torch.relu(scores) * slope).sum(-1, keepdim=True)
+                slope = slope / torch.where(total > 0, total, 1.0)
+                by_weight = by_weight - (weights * by_weight).sum(-1, keepdim=True)
+            by_score = slope * by_weight
+        by_query = by_score @ words * scale
+        grad_X = grad_X + (
+            weights.mT @ grad[:, :, here] + by_score.mT @ queries[:, :, here]
+        ).sum(1)
+        rows_X = torch.einsum("brne,rde->bnd", by_query, W)
+        grad_X = grad_X + torch.nn.functional.pad(
+            rows_X, (0, 0, j, n - j - rows_X.shape[1])
+        )
+        grad_W = grad_W + torch.einsum("bnd,brne->rde", X[:, here], by_query)
+    return grad_X, grad_W, None, None, None, None
+
+
+_raf_features_op.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,46 @@
+"""Attention features by their definition, in plain PyTorch: the truth that everything is tested against."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wsfast.feature_maps.weight_fn import WeightFn
+
+
+def attention_weights(scores: Tensor, weight_fn: WeightFn, mask: Tensor | None = None) -> Tensor:
+    """Weights of each row of `scores` (..., m, n); words where `mask` (..., n) is False get 0."""
+    if weight_fn.exponential:
+        if mask is not None:
+            scores = scores.masked_fill(~mask.unsqueeze(-2), -torch.inf)
+        return scores.softmax(-1)
+    weights = weight_fn.value(scores)
+    if mask is not None:
+        weights = weights * mask.unsqueeze(-2)
+    if not weight_fn.normalize:
+        return weights
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)
+
+
+def attention_features(
+    X: Tensor, W: Tensor, weight_fn: WeightFn, mask: Tensor | None = None
+) -> Tensor:
+    """g(X W Xᵀ/√d) X with normalised rows.
+
+    Parameters
+    ----------
+    X : Tensor, shape (..., n, d)
+    W : Tensor, shape (..., d, d)
+        Broadcast against the leading axes of `X`.
+    weight_fn : WeightFn
+    mask : Tensor of bool, shape (..., n), optional
+        True where there is a word; the others neither attend nor are attended to. Every text has one.
+
+    Returns
+    -------
+    Tensor, shape (..., n, d)
+    """
+    scores = (X @ W) @ X.mT / X.shape[-1] ** 0.5
+    phi = attention_weights(scores, weight_fn, mask) @ X
+    return phi if mask is None else phi * mask.unsqueeze(-1)

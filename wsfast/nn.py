@@ -1,0 +1,5 @@
+"""Modules of wsfast."""
+
+from wsfast.feature_maps.modules import RandomAttentionFeatures
+
+__all__ = ["RandomAttentionFeatures"]

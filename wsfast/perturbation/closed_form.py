@@ -1,0 +1,115 @@
+"""The closed form of docs/design.md, section 2, in PyTorch operations: runs anywhere, differentiable."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast.perturbation.text_state import PositionState
+
+
+class PairChange(NamedTuple):
+    """New attention `alpha` of row j on word i, its change `q`, both (P, s, n)."""
+
+    alpha: Tensor
+    q: Tensor
+
+
+def pair_change(state: PositionState, t: Tensor) -> PairChange:
+    """What a change `t` (P, s, n) of the scores S_ji does to the attention on word i."""
+    a, b, logit, others = (x[:, None] for x in (state.a, state.b, state.logit, state.others))
+    fn = state.weight_fn
+    if fn.exponential:
+        alpha, rest = (logit + t).sigmoid(), (-logit - t).sigmoid()
+        # expm1 of a negative number on either side: no cancellation for small t, no overflow for large.
+        rising = -alpha * b * torch.expm1(-t.clamp(min=0))
+        falling = a * rest * torch.expm1(t.clamp(max=0))
+        return PairChange(alpha, torch.where(t > 0, rising, falling))
+    weight, change = fn.value(logit + t), fn.change(logit, t)
+    if not fn.normalize:
+        return PairChange(weight, change)
+    total = others + weight
+    inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+    alpha = weight * inv
+    return PairChange(alpha, torch.where(others > 0, b * change * inv, alpha - a))
+
+
+def own_attention(state: PositionState, r: Tensor) -> tuple[Tensor, Tensor]:
+    """New attention of row i and its change, (P, s, n), when its scores change by `r`."""
+    logit, a = state.own_logit[:, None], state.own_a[:, None]
+    fn = state.weight_fn
+    if fn.exponential:
+        top = state.own_top[:, None, None].expand(-1, r.shape[1], 1)
+        moved = r - r.gather(-1, top)
+        weight = (logit + moved).softmax(-1)
+        small = moved.abs().amax(-1, keepdim=True) <= 1
+        em = torch.expm1(torch.where(small, moved, 0.0))
+        mean = (a * em).sum(-1, keepdim=True)
+        return weight, torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+    weight, change = fn.value(logit + r), fn.change(logit, r)
+    if not fn.normalize:
+        return weight, change
+    total = weight.sum(-1, keepdim=True)
+    filled = total > 0
+    inv = torch.where(filled, 1 / torch.where(filled, total, 1.0), 0.0)
+    change = torch.where(filled, (change - a * change.sum(-1, keepdim=True)) * inv, -a)
+    return weight * inv, change
+
+
+class _Scores(NamedTuple):
+    t: Tensor  # y_j · Δ
+    phi_delta: Tensor  # φ_j · Δ
+    r: Tensor  # change of the scores of row i
+
+
+def _scores(state: PositionState, delta: Tensor) -> _Scores:
+    n = state.n
+    products = delta @ state.stacked.mT
+    t, phi_delta, keys_delta = (products[..., k * n : (k + 1) * n] for k in range(3))
+    own = 0.5 * (delta * products[..., 3 * n :]).sum(-1, keepdim=True)
+    index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
+    r = keys_delta.scatter_add(-1, index, t.gather(-1, index) + own)
+    return _Scores(t, phi_delta, r)
+
+
+def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """‖φ(X^i(Δ)) - φ(X)‖² and the size of the terms it is a sum of, both (P, s), for Δ (P, s, d)."""
+    t, phi_delta, r = _scores(state, delta)
+    index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
+    k, j = state.dominated_position, state.dominated_row
+    mean_delta = (delta[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
+    phi_delta = phi_delta.mT.index_put((k, j), mean_delta).mT
+    word_delta = (delta * state.word[:, None]).sum(-1, keepdim=True)
+    c_delta = (word_delta - phi_delta) * state.inv_b[:, None]
+    alpha, q = pair_change(state, t)
+    delta2 = delta.square().sum(-1, keepdim=True)
+    c2 = state.c2[:, None]
+    norm2 = q.square() * c2 + 2 * q * alpha * c_delta + alpha.square() * delta2
+    others = norm2.scatter(-1, index, 0.0).sum(-1)
+    reach2 = torch.maximum(c2, (state.reach[:, None] * state.inv_b[:, None]).square())
+    size = (q.square() * reach2 + alpha.square() * delta2).scatter(-1, index, 0.0).sum(-1)
+
+    weight, change = own_attention(state, r)
+    moved = change @ state.words
+    alpha_delta = weight.gather(-1, index) * delta
+    own = (moved + alpha_delta).square().sum(-1)
+    own_size = moved.square().sum(-1) + alpha_delta.square().sum(-1)
+    return others + own, size + own_size
+
+
+def deltas(state: PositionState, delta: Tensor) -> Tensor:
+    """φ(X^i(Δ)) - φ(X) itself, (P, n, d), one Δ (P, d) per position: no inner product, no cancellation."""
+    at = delta[:, None]
+    t, _, r = _scores(state, at)
+    alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
+    n = state.n
+    c = (state.word[:, None] - state.stacked[n : 2 * n]) * state.inv_b[:, :, None]
+    k, j = state.dominated_position, state.dominated_row
+    c = c.index_put((k, j), state.word[k] - state.dominated_mean)
+    change = q * c + alpha * at
+    weight, own_change = (x[:, 0] for x in own_attention(state, r))
+    own = own_change @ state.words + weight.gather(-1, state.index[:, None]) * delta
+    rows = torch.arange(len(state.index), device=delta.device)
+    return change.index_put((rows, state.index), own)

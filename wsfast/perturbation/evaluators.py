@@ -1,0 +1,129 @@
+"""One interface to the three ways of evaluating how φ changes at many Δ, with or without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from wsfast.perturbation import closed_form
+from wsfast.perturbation.native import NativeEvaluator
+from wsfast.perturbation.text_state import PositionState
+
+
+class Evaluator(Protocol):
+    """Evaluates ‖φ(X^i(Δ)) - φ(X)‖² for P positions i and s points Δ each."""
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """For Δ (P, s, d): the values (P, s) and their gradient (P, s, d)."""
+
+
+class Objective(Protocol):
+    """What the search maximises, at a set of positions."""
+
+    @property
+    def positions(self) -> int: ...
+
+    def evaluator(self, starts: int) -> Evaluator: ...
+
+    def select(self, keep: Tensor) -> Objective:
+        """The same at the positions numbered `keep` (ascending) alone."""
+
+
+def _value_and_gradient(
+    value: Callable[[Tensor], Tensor], delta: Tensor
+) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        moving = delta.detach().requires_grad_()
+        values = value(moving)
+        (gradient,) = torch.autograd.grad(values.sum(), moving)
+    return values.detach(), gradient
+
+
+@dataclass(frozen=True)
+class TorchEvaluator:
+    """The closed form in PyTorch operations, its gradient by autograd."""
+
+    state: PositionState
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        return _value_and_gradient(
+            lambda moving: closed_form.squared_norms(self.state, moving)[0], delta
+        )
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Random attention features, by the closed form."""
+
+    state: PositionState
+    native: bool
+
+    @property
+    def positions(self) -> int:
+        return len(self.state.index)
+
+    def evaluator(self, starts: int) -> Evaluator:
+        if self.native:
+            return NativeEvaluator(self.state, starts)
+        return TorchEvaluator(self.state)
+
+    def select(self, keep: Tensor) -> ClosedForm:
+        return replace(self, state=self.state.select(keep))
+
+    def project(self, basis: Tensor) -> ClosedForm:
+        return replace(self, state=self.state.project(basis))
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Any feature map, by its definition: perturb the text, compute φ again, differentiate."""
+
+    phi: Callable[[Tensor], Tensor]  # (m, n, d) to (m, ...)
+    X: Tensor  # (n, d)
+    base: Tensor  # φ(X), flat
+    index: Tensor  # (P,) int64
+    rows_at_once: int
+
+    @property
+    def positions(self) -> int:
+        return len(self.index)
+
+    def evaluator(self, starts: int) -> Evaluator:
+        return self
+
+    def select(self, keep: Tensor) -> Definition:
+        return replace(self, index=self.index[keep])
+
+    def squared_norms(self, delta: Tensor) -> Tensor:
+        """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d)."""
+        return torch.cat(
+            [self._changes(rows, at) for rows, at in self._parts(delta)]
+        ).view(delta.shape[:2])
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        values, gradients = [], []
+        for rows, at in self._parts(delta):
+            value, gradient = _value_and_gradient(
+                lambda moving, rows=rows: self._changes(rows, moving), at
+            )
+            values.append(value)
+            gradients.append(gradient)
+        return torch.cat(values).view(delta.shape[:2]), torch.cat(gradients).view(delta.shape)
+
+    def _parts(self, delta: Tensor) -> zip[tuple[Tensor, Tensor]]:
+        rows = self.index.repeat_interleave(delta.shape[1])
+        return zip(
+            rows.split(self.rows_at_once),
+            delta.reshape(-1, delta.shape[-1]).split(self.rows_at_once),
+            strict=True,
+        )
+
+    def _changes(self, rows: Tensor, delta: Tensor) -> Tensor:
+        moved = self.X.expand(len(rows), -1, -1).index_put(
+            (torch.arange(len(rows), device=rows.device), rows), delta, accumulate=True
+        )
+        return (self.phi(moved).flatten(1) - self.base).square().sum(-1)

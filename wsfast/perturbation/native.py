@@ -1,0 +1,109 @@
+"""The closed form with torch's matrix products and one compiled kernel between any two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wsfast._native import require_cpu
+from wsfast.perturbation.text_state import PositionState
+
+_SCALARS = 5  # kScalars of csrc/cpu/kernels.h
+
+
+class NativeEvaluator:
+    """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
+
+    Holds the work space, so that a step of the search allocates nothing.
+    """
+
+    def __init__(self, state: PositionState, starts: int) -> None:
+        cpu = require_cpu()
+        self._cpu = cpu
+        self._threads = torch.get_num_threads()
+        dtype = state.word.dtype
+        # One contiguous copy of each array lives as long as the kernels may read it.
+        self._held = {
+            name: value.contiguous()
+            for name, value in vars(state).items()
+            if isinstance(value, Tensor)
+        }
+        n, d, positions = state.n, state.d, len(state.index)
+        self._stacked, self._words = self._held["stacked"], self._held["words"]
+        suffix = "32" if dtype == torch.float32 else "64"
+        names = (
+            "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
+            "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
+        )  # fmt: skip
+        self._state = getattr(cpu, "PositionState" + suffix)(
+            weight_fn=state.weight_fn.code,
+            curve=state.weight_fn.curve,
+            positions=positions,
+            starts=starts,
+            n=n,
+            d=d,
+            **{name: self._held[name].data_ptr() for name in names},
+        )
+        self._rows_type: Any = getattr(cpu, "AscentRows" + suffix)
+        rows = positions * starts
+        self._shape = (positions, starts)
+        self._products = torch.empty(rows, 3 * n + d, dtype=dtype)
+        self._own_weight = torch.empty(rows, n, dtype=dtype)
+        self._own_change = torch.empty(rows, n, dtype=dtype)
+        exponential = state.weight_fn.exponential
+        self._own_slope = self._own_weight if exponential else torch.empty(rows, n, dtype=dtype)
+        self._own_products = torch.empty(rows, n, dtype=dtype)
+        self._own_delta = torch.empty(rows, d, dtype=dtype)
+        self._dominated_coef = torch.empty(starts, len(state.dominated_row), dtype=dtype)
+        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype)
+        self._value = torch.empty(rows, dtype=dtype)
+        self._size = torch.empty(rows, dtype=dtype)
+        self._gradient = torch.empty(rows, d, dtype=dtype)
+
+    def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
+        rows = self._forward(delta, with_size=True)
+        self._cpu.delta_norms(self._state, rows, self._threads)
+        self._own_row(rows)
+        return self._value.view(self._shape), self._size.view(self._shape)
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, d); overwritten by the next call."""
+        rows = self._forward(delta, with_size=False)
+        self._cpu.ascent_forward(self._state, rows, self._threads)
+        self._own_row(rows)
+        torch.mm(self._own_delta, self._words.mT, out=self._own_products)
+        self._cpu.ascent_backward(
+            self._state, rows, self._own_products.data_ptr(), self._threads
+        )
+        pulled = self._products.shape[1] - self._words.shape[1]
+        torch.mm(self._products[:, :pulled], self._stacked[:pulled], out=self._gradient)
+        self._cpu.ascent_gradient(
+            self._state,
+            rows,
+            self._own_delta.data_ptr(),
+            self._gradient.data_ptr(),
+            self._threads,
+        )
+        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
+
+    def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
+        flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
+        torch.mm(flat, self._stacked.mT, out=self._products)
+        return self._rows_type(
+            delta=flat.data_ptr(),
+            products=self._products.data_ptr(),
+            own_weight=self._own_weight.data_ptr(),
+            own_change=self._own_change.data_ptr(),
+            own_slope=self._own_slope.data_ptr(),
+            dominated_coef=self._dominated_coef.data_ptr(),
+            scalars=self._scalars.data_ptr(),
+            value=self._value.data_ptr(),
+            size=self._size.data_ptr() if with_size else 0,
+        )
+
+    def _own_row(self, rows: Any) -> None:
+        torch.mm(self._own_change, self._words, out=self._own_delta)
+        self._cpu.own_row(self._state, rows, self._own_delta.data_ptr(), self._threads)

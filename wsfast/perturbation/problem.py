@@ -1,0 +1,142 @@
+"""One text and one W: what every public function of this package computes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from wsfast.feature_maps.reference import attention_features
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation import closed_form
+from wsfast.perturbation.evaluators import Definition
+from wsfast.perturbation.native import NativeEvaluator
+from wsfast.perturbation.text_state import (
+    PositionState,
+    TextState,
+    prepare_positions,
+    prepare_text,
+)
+
+# Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the change
+# itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
+_ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
+
+# Points evaluated together at each position: enough for the products to run at full speed.
+_POINTS = 256
+
+
+class RafProblem:
+    """Random attention features of one text without masked words.
+
+    Parameters
+    ----------
+    X : Tensor, shape (n, d)
+    W : Tensor, shape (d, d)
+    weight_fn : WeightFn
+    backend : {"reference", "torch", "native"}
+    memory_budget : int
+        Bytes that temporaries may take.
+    """
+
+    def __init__(
+        self, X: Tensor, W: Tensor, weight_fn: WeightFn, backend: str, memory_budget: int
+    ) -> None:
+        self.dtype = X.dtype
+        self.X, self.W = X.double(), W.double()
+        self.weight_fn = weight_fn
+        self.backend = backend
+        self.memory_budget = memory_budget
+        self.n, self.d = X.shape
+
+    @cached_property
+    def text(self) -> TextState:
+        return self._text(self.weight_fn)
+
+    def _text(self, weight_fn: WeightFn) -> TextState:
+        # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
+        tile = max(1, self.memory_budget // (4 * 8 * self.n))
+        return prepare_text(
+            self.X, self.W, weight_fn, native=self.backend == "native", tile=tile
+        )
+
+    def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
+        """State of the positions `index` in float64, for another weight function if one is given."""
+        text = self.text if weight_fn is None else self._text(weight_fn)
+        return prepare_positions(text, index)
+
+    @cached_property
+    def norm(self) -> Tensor:
+        """‖φ(X)‖, float64."""
+        if self.backend == "reference":
+            return self.phi(self.X).norm()
+        return self.text.norm
+
+    def phi(self, X: Tensor) -> Tensor:
+        """Features by the definition, float64."""
+        return attention_features(X, self.W, self.weight_fn)
+
+    def definition(self, index: Tensor, dtype: torch.dtype) -> Definition:
+        X, W = self.X.to(dtype), self.W.to(dtype)
+        # X, its gradient, the scores, the weights and their gradients, for each point.
+        row = 4 * self.n * (self.d + self.n) * X.element_size()
+
+        def phi(moved: Tensor) -> Tensor:
+            return attention_features(moved, W, self.weight_fn)
+
+        return Definition(
+            phi, X, phi(X).flatten(), index, max(1, self.memory_budget // row)
+        )
+
+    def chunks(self, index: Tensor, starts: int) -> Iterator[Tensor]:
+        """`index` in parts whose evaluation at `starts` points each stays within the budget."""
+        constants = 16 * 8 * self.n
+        row = (11 * self.n + 8 * self.d) * 8
+        yield from index.split(max(1, self.memory_budget // (constants + starts * row)))
+
+    def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
+        """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
+        if self.backend == "reference":
+            shape = (len(index), *delta.shape[1:])
+            definition = self.definition(index, dtype)
+            return definition.squared_norms(delta.to(dtype).expand(shape)).sqrt().double()
+        at_once = min(_POINTS, delta.shape[1])
+        out = []
+        for part in self.chunks(torch.arange(len(index), device=index.device), at_once):
+            exact = self.state(index[part])
+            points = delta.expand(len(index), -1, -1)[part]
+            out.append(
+                torch.cat([self._norms(exact, at, dtype) for at in points.split(at_once, 1)], 1)
+            )
+        return torch.cat(out)
+
+    def _norms(self, exact: PositionState, delta: Tensor, dtype: torch.dtype) -> Tensor:
+        state = exact if dtype == torch.float64 else exact.to(dtype)
+        if self.backend == "native":
+            points = delta.to(dtype).contiguous()
+            value, size = NativeEvaluator(state, delta.shape[1]).squared_norms(points)
+        else:
+            value, size = closed_form.squared_norms(state, delta.to(dtype))
+        value, size = value.double(), size.double()
+        # Inner products lose small changes: there the change itself is formed, in float64.
+        floor = torch.maximum(value, (1e-3 * self.norm) ** 2)
+        lost = torch.finfo(dtype).eps * size > _ROUNDING[dtype] * floor
+        p, k = lost.nonzero(as_tuple=True)
+        if len(p) == 0:
+            return value.clamp(min=0).sqrt()
+        at_once = max(1, self.memory_budget // (6 * 8 * self.n * self.d))
+        direct = [
+            closed_form.deltas(exact.select(q), delta[q, m].double()).square().sum((1, 2))
+            for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
+        ]
+        return value.index_put((p, k), torch.cat(direct)).clamp(min=0).sqrt()
+
+    def deltas(self, position: int, delta: Tensor) -> Tensor:
+        """φ(X^i(Δ)) - φ(X) (n, d), float64, for one Δ (d,)."""
+        if self.backend == "reference":
+            moved = self.X.index_put((torch.tensor(position),), self.X[position] + delta)
+            return self.phi(moved) - self.phi(self.X)
+        state = self.state(torch.tensor([position], device=self.X.device))
+        return closed_form.deltas(state, delta.double()[None])[0]

@@ -1,0 +1,1 @@
+"""Tables, pictures and HTML of a result. Nothing is computed here; matplotlib is imported late."""

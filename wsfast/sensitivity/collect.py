@@ -1,0 +1,83 @@
+"""From the worst case of each text and draw to one result."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wsfast._checks import Inputs
+from wsfast._version import __version__
+from wsfast.sensitivity.result import SensitivityResult
+
+
+class Worst(NamedTuple):
+    """What a search found for one text and one draw, at p positions."""
+
+    per_word: Tensor  # (p,) S_i, float64
+    delta: Tensor  # (p, d)
+    at: Tensor  # (p,) int64, where in the text
+    steps: int
+
+
+def within(delta: Tensor, radius: float) -> Tensor:
+    """Δ (p, d) with ‖Δ‖ ≤ radius in exact arithmetic, not only up to rounding."""
+    norm = delta.double().norm(dim=-1, keepdim=True)
+    shrink = (radius / norm) * (1 - 4 * torch.finfo(delta.dtype).eps)
+    return torch.where(norm > radius, (delta.double() * shrink).to(delta.dtype), delta)
+
+
+def versions() -> dict[str, str]:
+    return {
+        "wsfast": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def assemble(
+    worst: list[Worst],
+    inputs: Inputs,
+    has_draws: bool,
+    draws: int,
+    radius: float,
+    info: dict[str, Any],
+) -> SensitivityResult:
+    """One result from `worst`, text by text and, within a text, draw by draw."""
+    options = {"dtype": inputs.dtype, "device": inputs.device}
+    count = len(worst)
+    per_word = torch.full((count, inputs.length), torch.nan, **options)
+    value = torch.full((count,), torch.nan, **options)
+    position = torch.full((count,), -1, dtype=torch.int64, device=inputs.device)
+    delta = torch.full((count, inputs.d), torch.nan, **options)
+    for k, one in enumerate(worst):
+        per_word[k, one.at] = one.per_word.to(inputs.dtype)
+        if len(one.at) and not bool(one.per_word.isnan().any()):
+            best = int(one.per_word.argmax())
+            value[k] = per_word[k, one.at[best]]
+            position[k] = one.at[best]
+            delta[k] = one.delta[best]
+    if bool(value.isnan().any()):
+        texts = sorted({k // draws for k in value.isnan().nonzero()[:, 0].tolist()})
+        warnings.warn(
+            f"S is NaN for text {', '.join(map(str, texts))}: the features are zero, "
+            "or none of the positions asked for is a word of it",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    axes = (("texts",) if inputs.batched else ()) + (("draws",) if has_draws else ())
+    lead = (*((count // draws,) if inputs.batched else ()), *((draws,) if has_draws else ()))
+    return SensitivityResult(
+        value=inputs.give(value.reshape(lead)),
+        per_word=inputs.give(per_word.reshape(*lead, -1)),
+        position=inputs.give(position.reshape(lead)),
+        delta=inputs.give(delta.reshape(*lead, -1)),
+        radius=radius,
+        info=info,
+        axes=axes,
+    )

@@ -1,0 +1,164 @@
+"""Word sensitivity of any differentiable feature map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from wsfast import _checks
+from wsfast._checks import Texts
+from wsfast.perturbation.deltas import DEFAULT_BUDGET
+from wsfast.perturbation.evaluators import Definition
+from wsfast.sensitivity.ascent import Ball
+from wsfast.sensitivity.collect import Worst, assemble, versions, within
+from wsfast.sensitivity.result import SensitivityResult
+from wsfast.sensitivity.worst_case import Schedule, Search, random_starts
+
+
+def word_sensitivity(
+    phi: Callable[[Tensor], Tensor] | nn.Module,
+    X: Texts,
+    *,
+    radius: float | None = None,
+    mask: Any = None,
+    positions: Any = None,
+    seed: int = 0,
+    starts: int = 4,
+    max_steps: int = 60,
+    tol: float = 1e-4,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: bool = False,
+) -> SensitivityResult:
+    """Word sensitivity S of any differentiable feature map, by automatic differentiation.
+
+    The same search as in `raf_sensitivity`, with the definition in place of the closed form: φ is computed
+    again for every position, start and step.
+
+    Parameters
+    ----------
+    phi : callable or nn.Module
+        Takes texts (m, n, d), in the dtype of `X`, and returns features of shape (m, ...), each text's
+        from that text alone. A module is called in eval mode, and left in the mode it was in; its
+        parameters get no gradient.
+    X, radius, positions, seed, starts, max_steps, tol, progress
+        As in `raf_sensitivity`.
+    mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional
+        True where there is a word. φ gets the words alone: masked rows are left out of the text.
+    memory_budget : int, default 256 MiB
+        Bytes that copies of `X` may take at a time; what φ itself needs comes on top.
+
+    Returns
+    -------
+    SensitivityResult
+        With a leading axis B only if `X` is batched.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For bad input, as in `raf_sensitivity`, or a `phi` whose result is not a real tensor with one row
+        per text, is not finite, or has no gradient.
+
+    Notes
+    -----
+    Definition (5) of Bombari & Mondelli (arXiv 2402.02969).
+
+    Examples
+    --------
+    >>> import torch, wsfast
+    >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    >>> wsfast.word_sensitivity(layer, torch.randn(5, 16), positions=[0, 3]).per_word.isnan().tolist()
+    [False, True, True, False, True]
+    """
+    if not callable(phi):
+        raise TypeError(f"phi must be a function or an nn.Module, got {type(phi).__name__}")
+    inputs = _checks.texts(X, mask)
+    where = _checks.positions(positions, inputs)
+    seed = _checks.seed(seed)
+    radius = inputs.d**0.5 if radius is None else _checks.number("radius", radius, low=0)
+    schedule = Schedule(
+        _checks.integer("starts", starts, low=1), _checks.integer("max_steps", max_steps, low=1)
+    )
+    ball = Ball(radius, _checks.number("tol", tol, low=0), native=False)
+    budget = _checks.integer("memory_budget", memory_budget, low=1)
+
+    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
+    wanted[where] = True
+    searched = [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
+    worst = []
+    bar = tqdm(
+        total=sum(map(len, searched)),
+        unit="word",
+        disable=not _checks.flag("progress", progress),
+    )
+    with torch.no_grad(), bar, _evaluating(phi):
+        for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
+            index = keep.cumsum(0)[at] - 1
+            words = text[keep].detach()
+            worst.append(_worst_case(phi, words, index, at, ball, schedule, seed, budget, bar))
+    info = {
+        "map": getattr(phi, "__name__", type(phi).__name__),
+        "backend": "definition",
+        "dtype": str(inputs.dtype).removeprefix("torch."),
+        "seed": seed,
+        "starts": schedule.starts,
+        "max_steps": schedule.max_steps,
+        "tol": ball.tol,
+        "steps": max(one.steps for one in worst),
+        "versions": versions(),
+    }
+    return assemble(worst, inputs, False, 1, radius, info)
+
+
+@contextmanager
+def _evaluating(phi: Callable[[Tensor], Tensor] | nn.Module) -> Iterator[None]:
+    """Eval mode for `phi` and all of its parts, each put back into its own mode afterwards."""
+    modes = [(m, m.training) for m in phi.modules()] if isinstance(phi, nn.Module) else []
+    for module, _ in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _worst_case(
+    phi: Callable[[Tensor], Tensor],
+    X: Tensor,
+    index: Tensor,
+    at: Tensor,
+    ball: Ball,
+    schedule: Schedule,
+    seed: int,
+    budget: int,
+    bar: tqdm[Any],
+) -> Worst:
+    n, d = X.shape
+    base = _checks.features_of(phi, X)
+    norm = base.double().norm()
+    if len(index) == 0 or float(norm) == 0 or ball.radius == 0:
+        bar.update(len(index))
+        return Worst(
+            torch.zeros(len(index), dtype=torch.float64, device=X.device) / norm,
+            X.new_zeros(len(index), d),
+            at,
+            steps=0,
+        )
+    rows_at_once = max(1, budget // (4 * n * d * X.element_size()))
+    search = Search(ball, schedule, random_starts(schedule.starts, d, seed, X))
+    deltas, values, steps = [], [], 0
+    # In parts, for the bar and for Ctrl-C: positions do not depend on one another.
+    for part in index.split(max(1, rows_at_once // schedule.starts)):
+        objective = Definition(phi, X, base, part, rows_at_once)
+        point, taken = search.run(objective)
+        delta = within(point.delta, ball.radius)
+        deltas.append(delta)
+        values.append(objective.squared_norms(delta[:, None])[:, 0].double().sqrt())
+        steps = max(steps, taken)
+        bar.update(len(part))
+    return Worst(torch.cat(values) / norm, torch.cat(deltas), at, steps)

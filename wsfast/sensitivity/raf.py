@@ -1,0 +1,232 @@
+"""Word sensitivity of random attention features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from wsfast import _backend, _checks
+from wsfast._checks import Array, Inputs, Texts
+from wsfast._random import random_weights
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.deltas import DEFAULT_BUDGET
+from wsfast.perturbation.evaluators import ClosedForm
+from wsfast.perturbation.problem import RafProblem
+from wsfast.sensitivity.ascent import Ball, Point
+from wsfast.sensitivity.collect import Worst, assemble, versions, within
+from wsfast.sensitivity.result import SensitivityResult
+from wsfast.sensitivity.worst_case import Schedule, Search, random_starts
+
+# Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
+_CURVES = (0.48, 0.0192)
+
+# The small basis is used where a step in it costs at most this share of one in full d.
+_WORTHWHILE = 0.6
+
+
+def raf_sensitivity(
+    X: Texts,
+    W: Array | None = None,
+    *,
+    radius: float | None = None,
+    weight_fn: str = "softmax",
+    normalize: bool = True,
+    mask: Any = None,
+    positions: Any = None,
+    draws: int | None = None,
+    seed: int = 0,
+    starts: int = 4,
+    max_steps: int = 60,
+    tol: float = 1e-4,
+    memory_budget: int = DEFAULT_BUDGET,
+    backend: str | None = None,
+    progress: bool = False,
+) -> SensitivityResult:
+    """Word sensitivity S of random attention features, at every position at once.
+
+    S is the largest relative change ‖φ(X^i(Δ)) - φ(X)‖ / ‖φ(X)‖ over the positions i and the changes Δ of one
+    word with ‖Δ‖ ≤ radius. The search gives a lower bound that is attained: `value` is computed from the
+    definition, in float64, at the `delta` returned.
+
+    Parameters
+    ----------
+    X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
+        Texts; the paper scales rows to norm √d. float32 or float64 (float16 and bfloat16 are computed and
+        returned in float32).
+    W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
+        Attention weights. By default random, as `random_weights` gives for `seed`.
+    radius : float, optional
+        Largest ‖Δ‖; by default √d, as in the paper.
+    weight_fn, normalize, mask
+        As in `raf_features`.
+    positions : sequence of int, optional
+        Where a word may change; by default everywhere.
+    draws : int, optional
+        Number R of independent random W; not together with `W`.
+    seed : int, default 0
+        Of the random W and of the starts of the search, which are the same at every position.
+    starts : int, default 4
+        Points that the ascent starts from at each position: the direction that raises all scores at once,
+        and random ones.
+    max_steps : int, default 60
+        Steps at most, per position. For "relu", whose objective has kinks, twice as many in all.
+    tol : float, default 1e-4
+        A position is done when four steps together raise its norm by less than this share.
+    memory_budget : int, default 256 MiB
+        Bytes that temporaries may take, beyond copies of `X` and `W`.
+    backend : {"reference", "torch", "native"}, optional
+        What the search evaluates: the definition by autograd, the closed form by autograd, or the closed
+        form by compiled kernels. By default the fastest that can run.
+    progress : bool, default False
+        Whether to show a progress bar, in positions.
+
+    Returns
+    -------
+    SensitivityResult
+        NumPy arrays if `X` is NumPy, else tensors on the device of `X`. Leading axes (B, R), each only if
+        `X` is batched and W or `draws` has draws. S is NaN, with a warning, where ‖φ(X)‖ = 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong type, dtype, shape or device, NaN or infinity, `W` together with `draws`, or a mask
+        without any word.
+    RuntimeError
+        For ``backend="native"`` where the compiled module is missing.
+
+    Notes
+    -----
+    Definition (5) of Bombari & Mondelli (arXiv 2402.02969); closed form and search: docs/design.md, 2 and 3.
+
+    Examples
+    --------
+    >>> import torch, wsfast
+    >>> X = torch.nn.functional.normalize(torch.randn(12, 64), dim=1) * 64**0.5
+    >>> result = wsfast.raf_sensitivity(X)
+    >>> result.per_word.shape
+    torch.Size([12])
+    """
+    _checks.weight_function(weight_fn, normalize)
+    inputs = _checks.texts(X, mask)
+    where = _checks.positions(positions, inputs)
+    seed = _checks.seed(seed)
+    weights, has_draws = _weights(W, draws, seed, inputs)
+    radius = inputs.d**0.5 if radius is None else _checks.number("radius", radius, low=0)
+    schedule = Schedule(
+        _checks.integer("starts", starts, low=1), _checks.integer("max_steps", max_steps, low=1)
+    )
+    tol = _checks.number("tol", tol, low=0)
+    budget = _checks.integer("memory_budget", memory_budget, low=1)
+    backend = _backend.resolve(backend, inputs.device)
+    fn = WeightFn(weight_fn, normalize)
+
+    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
+    wanted[where] = True
+    searched = [
+        (keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks
+    ]
+    total = sum(map(len, searched)) * len(weights)
+    worst = []
+    with torch.no_grad(), tqdm(total=total, unit="word", disable=not _checks.flag("progress", progress)) as bar:
+        for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
+            index = keep.cumsum(0)[at] - 1
+            for w in weights:
+                problem = RafProblem(text[keep].detach(), w.detach(), fn, backend, budget)
+                ball = Ball(radius, tol, backend == "native")
+                worst.append(_worst_case(problem, index, at, ball, schedule, seed, bar))
+    info = {
+        "map": "raf",
+        "weight_fn": weight_fn,
+        "normalize": normalize,
+        "weights": "random" if W is None else "given",
+        "backend": backend,
+        "dtype": str(inputs.dtype).removeprefix("torch."),
+        "seed": seed,
+        "starts": schedule.starts,
+        "max_steps": schedule.max_steps,
+        "tol": tol,
+        "steps": max(one.steps for one in worst),
+        "versions": versions(),
+    }
+    return assemble(worst, inputs, has_draws, len(weights), radius, info)
+
+
+def _weights(
+    W: Array | None, draws: int | None, seed: int, inputs: Inputs
+) -> tuple[Tensor, bool]:
+    """W (R, d, d), and whether results have an axis of draws."""
+    if W is not None:
+        if draws is not None:
+            raise ValueError("W and draws cannot both be given: draws asks for random W")
+        return _checks.weights(W, inputs), W.ndim == 3
+    count = 1 if draws is None else _checks.integer("draws", draws, low=1)
+    W = random_weights(
+        inputs.d, draws=count, seed=seed, dtype=inputs.dtype, device=inputs.device
+    )
+    return W, draws is not None
+
+
+def _worst_case(
+    problem: RafProblem,
+    index: Tensor,
+    at: Tensor,
+    ball: Ball,
+    schedule: Schedule,
+    seed: int,
+    bar: tqdm[Any],
+) -> Worst:
+    """Search the words `index` of a text without masked words; `at` are their positions in the user's text."""
+    norm = problem.norm
+    empty = torch.zeros(len(index), problem.d, dtype=problem.dtype, device=index.device)
+    if len(index) == 0 or float(norm) == 0 or ball.radius == 0:
+        bar.update(len(index))
+        per_word = torch.zeros(len(index), dtype=torch.float64, device=index.device) / norm
+        return Worst(per_word, empty, at, steps=0)
+    deltas, steps = [], 0
+    reference = problem.backend == "reference"
+    directions = random_starts(schedule.starts, problem.d, seed, empty)
+    if not reference:
+        directions[0] = problem.text.queries.sum(0)
+    search = Search(ball, schedule, directions)
+    basis = None if reference else _basis(problem)
+    starts = schedule.starts * (1 if problem.weight_fn.exponential else 2)
+    for part in problem.chunks(index, starts):
+        if reference:
+            point, taken = search.run(problem.definition(part, problem.dtype))
+        else:
+            point, taken = search.raf(
+                _closed_form(problem, part),
+                () if problem.weight_fn.exponential
+                else [_closed_form(problem, part, curve) for curve in _CURVES],
+                basis,
+            )
+        deltas.append(point.delta)
+        steps = max(steps, taken)
+        bar.update(len(part))
+    delta = within(torch.cat(deltas), ball.radius)
+    per_word = problem.norms(index, delta[:, None], torch.float64)[:, 0] / norm
+    # The winner from the definition itself.
+    best = int(per_word.argmax())
+    moved = problem.X.index_put((index[best],), problem.X[index[best]] + delta[best].double())
+    per_word[best] = (problem.phi(moved) - problem.phi(problem.X)).norm() / norm
+    return Worst(per_word, delta, at, steps)
+
+
+def _closed_form(problem: RafProblem, part: Tensor, curve: float | None = None) -> ClosedForm:
+    fn = problem.weight_fn
+    smooth = None if curve is None else WeightFn("squareplus", fn.normalize, curve)
+    return ClosedForm(problem.state(part, smooth).to(problem.dtype), problem.backend == "native")
+
+
+def _basis(problem: RafProblem) -> Tensor | None:
+    """Orthonormal basis (d, r) of the rows of X, XW and XWᵀ, where searching in it saves work."""
+    n, d = problem.n, problem.d
+    r = 3 * n
+    if r >= d or 8 * n * r + r * r > _WORTHWHILE * (8 * n * d + d * d):
+        return None
+    text = problem.text
+    rows = torch.cat([text.X, text.queries * d**0.5, text.keys * d**0.5]).to(problem.dtype)
+    return torch.linalg.qr(rows.mT).Q

@@ -1,0 +1,248 @@
+"""The result of a search for the word sensitivity S."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from wsfast.sensitivity import storage
+from wsfast.sensitivity.arrays import Array, to_numpy
+from wsfast.sensitivity.draws import DrawSummary, summarize
+from wsfast.sensitivity.merge import merge_positions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ARRAYS = ("value", "per_word", "position", "delta")
+_FORMAT = 1
+
+
+class HasWords(Protocol):
+    """Words of one text and the token positions of each; :class:`wsfast.text.Embedded` is one."""
+
+    @property
+    def words(self) -> list[str]:
+        """Whole words."""
+
+    @property
+    def word_spans(self) -> list[tuple[int, int]]:
+        """Tokens (start, stop) of each word."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SensitivityResult:
+    """Word sensitivity of one or more texts under one or more draws of W.
+
+    B texts and R draws give leading axes (B, R), each only if it was asked for; `axes` names them.
+    All four arrays are tensors, or all are NumPy arrays, as the input was.
+
+    Attributes
+    ----------
+    value : (B?, R?)
+        S, the largest relative change of the features that one word can cause (arXiv 2402.02969).
+        NaN where the features are zero.
+    per_word : (B?, R?, n)
+        S_i at every position; NaN where it is masked, not searched, or padding of a shorter text.
+    position : (B?, R?), int64
+        Where S is attained; -1 where S is NaN.
+    delta : (B?, R?, d)
+        The change of that word which attains S.
+    radius : float
+        Largest norm a change may have.
+    info : dict
+        Where the numbers come from: seed, backend, steps, versions. JSON can hold it.
+    axes : tuple of str
+        (), ("texts",), ("draws",) or ("texts", "draws").
+    words : list of str, or a list of them for a batch, optional
+        Label of every position, for tables and pictures.
+    """
+
+    value: Array
+    per_word: Array
+    position: Array
+    delta: Array
+    radius: float
+    info: dict[str, Any]
+    axes: tuple[str, ...] = ()
+    words: list[str] | list[list[str]] | None = field(default=None)
+
+    def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
+        """Label every position (one list for each text of a batch); a new result.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer labels than words in a text.
+        """
+        if "texts" not in self.axes:
+            labels: list[Any] = [str(word) for word in words]
+            _check_labels(labels, self.per_word, "words")
+            return replace(self, words=labels)
+        if len(words) != self.per_word.shape[0]:
+            raise ValueError(
+                f"words: expected {self.per_word.shape[0]} lists, one for each text, "
+                f"got {len(words)}"
+            )
+        labels = [[str(word) for word in one] for one in words]
+        for text, one in enumerate(labels):
+            _check_labels(one, self.per_word[text], f"words[{text}]")
+        return replace(self, words=labels)
+
+    def whole_words(self, texts: HasWords | Sequence[HasWords]) -> SensitivityResult:
+        """Merge subword tokens to whole words, and label them; a new result.
+
+        S_i of a word is the largest S_i of its tokens, so S stays what it was; `position` then
+        counts words. `delta` still changes one token.
+
+        Parameters
+        ----------
+        texts : Embedded, or a list of them for a batch
+            What :func:`wsfast.embed` gave for the texts.
+
+        Raises
+        ------
+        ValueError
+            If the spans do not fit the number of texts or positions.
+        """
+        if "texts" in self.axes:
+            listed = list(texts) if isinstance(texts, Sequence) else [texts]
+            if len(listed) != self.per_word.shape[0]:
+                raise ValueError(
+                    f"texts: expected {self.per_word.shape[0]} embedded texts, got {len(listed)}"
+                )
+            spans = [text.word_spans for text in listed]
+            per_word, position = merge_positions(self.per_word, self.position, spans)
+            words: list[Any] = [list(text.words) for text in listed]
+        else:
+            if isinstance(texts, Sequence):
+                raise ValueError(f"texts: expected one embedded text, got {len(texts)} in a list")
+            per_word, position = merge_positions(
+                self.per_word[None], self.position[None], [texts.word_spans]
+            )
+            per_word, position, words = per_word[0], position[0], list(texts.words)
+        return replace(self, per_word=per_word, position=position, words=words)
+
+    def over_draws(self, confidence: float = 0.95, *, of: str = "value") -> DrawSummary:
+        """Mean, standard deviation and Student t interval of the mean, along the draws.
+
+        Parameters
+        ----------
+        confidence : float
+            Coverage of the interval, between 0 and 1.
+        of : {"value", "per_word"}
+            Summarize S, (B?, R) to (B?,), or every S_i, (B?, R, n) to (B?, n).
+
+        Raises
+        ------
+        ValueError
+            If there is no draws axis, or fewer than two draws.
+        """
+        if of not in ("value", "per_word"):
+            raise ValueError(f'of: expected "value" or "per_word", got {of!r}')
+        if "draws" not in self.axes:
+            raise ValueError("over_draws: this result has one W and no draws; pass draws=R, R >= 2")
+        values: Array = getattr(self, of)
+        return summarize(values, self.axes.index("draws"), confidence)
+
+    def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int | None = None) -> Axes:
+        """Draw S_i of one text as bars.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; pyplot is then not touched. Without it a new pyplot figure is made, which
+            a notebook shows by itself, as pandas does.
+        text : int
+            Which text of a batch.
+        draw : int, optional
+            Which draw of W. By default the mean over draws, with its 95 % interval.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed; the message has the pip command.
+        ValueError
+            If there is no such text or draw.
+        """
+        from wsfast.report.plot import plot_words
+
+        return plot_words(self, ax, text=text, draw=draw)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to `path`, a .npz file with JSON metadata and no pickle.
+
+        The file is replaced as a whole: a reader never sees half of it.
+        """
+        arrays = {name: to_numpy(getattr(self, name)) for name in _ARRAYS}
+        meta = {
+            "format": _FORMAT,
+            "kind": "torch" if isinstance(self.value, torch.Tensor) else "numpy",
+            "radius": float(self.radius),
+            "info": self.info,
+            "axes": list(self.axes),
+            "words": self.words,
+        }
+        storage.write(path, arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SensitivityResult:
+        """Read a file of :meth:`save`. Tensors come back on the CPU.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        ValueError
+            If it is not such a file, or of a later version.
+        """
+        arrays, meta = storage.read(path)
+        if meta.get("format") != _FORMAT or set(arrays) != set(_ARRAYS):
+            raise ValueError(
+                f"path: expected a result of format {_FORMAT}, got format {meta.get('format')!r} "
+                f"with {sorted(arrays)} in {os.fspath(path)!r}"
+            )
+        loaded: dict[str, Any] = dict(arrays)
+        if meta["kind"] == "torch":
+            loaded = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return cls(
+            **loaded,
+            radius=meta["radius"],
+            info=meta["info"],
+            axes=tuple(meta["axes"]),
+            words=meta["words"],
+        )
+
+    def __float__(self) -> float:
+        values = to_numpy(self.value)
+        if values.size != 1:
+            raise ValueError(
+                f"float(): expected a single S, this result has {values.size} (axes {self.axes})"
+            )
+        return float(values.reshape(()))
+
+    def __repr__(self) -> str:
+        from wsfast.report.table import describe
+
+        return describe(self)
+
+    def _repr_html_(self) -> str:
+        from wsfast.report.html import to_html
+
+        return to_html(self)
+
+
+def _check_labels(labels: list[str], per_word: Array, name: str) -> None:
+    """As many labels as positions; a text shorter than the longest of its batch has fewer."""
+    n = int(per_word.shape[-1])
+    padding = to_numpy(per_word)[..., len(labels) :]
+    if len(labels) > n or not np.isnan(padding).all():
+        raise ValueError(f"{name}: expected a label for each of {n} positions, got {len(labels)}")

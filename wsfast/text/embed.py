@@ -1,0 +1,146 @@
+"""`embed`: words and vectors of real text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, overload
+
+import torch
+
+from wsfast.text import checks, models, tokens
+from wsfast.text.embedded import Embedded
+
+
+@overload
+def embed(
+    texts: str,
+    model: str | tuple[Any, Any] = ...,
+    layer: int | str = ...,
+    *,
+    max_tokens: int | None = ...,
+    include_special: bool = ...,
+    scale: bool = ...,
+) -> Embedded: ...
+
+
+@overload
+def embed(
+    texts: list[str] | tuple[str, ...],
+    model: str | tuple[Any, Any] = ...,
+    layer: int | str = ...,
+    *,
+    max_tokens: int | None = ...,
+    include_special: bool = ...,
+    scale: bool = ...,
+) -> list[Embedded]: ...
+
+
+def embed(
+    texts: str | list[str] | tuple[str, ...],
+    model: str | tuple[Any, Any] = models.PACKAGED,
+    layer: int | str = 0,
+    *,
+    max_tokens: int | None = None,
+    include_special: bool = False,
+    scale: bool = True,
+) -> Embedded | list[Embedded]:
+    """Tokens and vectors of one text, or of each text of a list.
+
+    Parameters
+    ----------
+    texts : str, or list of str
+        One text gives one result, a list gives a list. Each text is run alone at its true length:
+        neither padding nor the other texts change its vectors.
+    model : str or (model, tokenizer)
+        ``"minilm"``: the encoder that the extra ``text`` installs (BERT family, 30,522 WordPieces,
+        d = 384, 6 layers; nothing is downloaded). Else a hub id, a local folder, or a pair of
+        loaded transformers objects, used as they are: on their device, in their dtype, dropout off.
+        A model given by name is loaded in float32 and the last two are kept in memory.
+    layer : int or "words"
+        ``0`` is ``hidden_states[0]``, position embedding and LayerNorm included, as in the paper
+        (arXiv 2402.02969); ``k`` is ``hidden_states[k]``, up to the number of layers; ``"words"``
+        the rows of the raw input-embedding table, where context and position play no part.
+    max_tokens : int, optional
+        Keep only the first `max_tokens` tokens of a text, special tokens not counted. By default
+        nothing is cut and a text longer than the model's positions is an error.
+    include_special : bool
+        Keep the rows of special tokens ([CLS], [SEP]). The model always sees them.
+    scale : bool
+        Scale every row to norm sqrt(d), the paper's setting.
+
+    Returns
+    -------
+    Embedded or list of Embedded
+        ``.X`` is (n, d), float32; see :class:`Embedded`.
+
+    Raises
+    ------
+    ImportError
+        If the extra ``text`` is not installed.
+    TypeError, ValueError
+        For an empty text, one without tokens or with too many, a layer that the model does not
+        have, a tokenizer that gives no offsets, or a zero row that should be scaled.
+    OSError
+        If there is no model of that name (raised by transformers).
+
+    Examples
+    --------
+    >>> love = embed("I love her much")  # doctest: +SKIP
+    >>> love.tokens, love.X.shape  # doctest: +SKIP
+    (['i', 'love', 'her', 'much'], torch.Size([4, 384]))
+    """
+    listed = checks.check_texts(texts)
+    checks.check_layer(layer)
+    checks.check_max_tokens(max_tokens)
+    checks.check_model(model)
+    if isinstance(model, str):
+        name = model
+        encoder, tokenizer = models.load(model)
+    else:
+        encoder, tokenizer = model
+        name = str(getattr(encoder, "name_or_path", "") or type(encoder).__name__)
+    checks.check_tokenizer(tokenizer)
+
+    results = []
+    for index, text in enumerate(listed):
+        encoding = tokens.encode(tokenizer, text, max_tokens)
+        checks.check_has_tokens(index, text, encoding.special.count(False))
+        vectors = _vectors(encoder, tokenizer, encoding, layer, index)
+        if not include_special:
+            keep = [i for i, special in enumerate(encoding.special) if not special]
+            encoding, vectors = encoding.take(keep), vectors[keep]
+        spans = tokens.word_spans(encoding, text)
+        results.append(
+            Embedded(
+                text=text,
+                tokens=encoding.tokens,
+                X=_scaled(vectors, encoding.tokens, index) if scale else vectors.float(),
+                words=[tokens.word_label(encoding, span, text) for span in spans],
+                word_spans=spans,
+                offsets=encoding.offsets,
+                model=name,
+                layer=layer,
+            )
+        )
+    return results[0] if isinstance(texts, str) else results
+
+
+def _vectors(
+    encoder: Any, tokenizer: Any, encoding: tokens.Encoding, layer: int | str, index: int
+) -> torch.Tensor:
+    """Rows of all tokens, special ones included, (n, d)."""
+    if isinstance(layer, str):
+        return models.word_table(encoder, encoding.inputs["input_ids"])
+    checks.check_length(index, len(encoding.tokens), models.position_limit(encoder, tokenizer))
+    states = models.hidden_states(encoder, encoding.inputs)
+    checks.check_layer_exists(layer, len(states) - 1)
+    return states[layer]
+
+
+def _scaled(vectors: torch.Tensor, names: list[str], index: int) -> torch.Tensor:
+    """Rows scaled to norm sqrt(d) in float64, then rounded once to float32."""
+    exact = vectors.double()
+    norms = exact.norm(dim=1, keepdim=True)
+    checks.check_no_zero_row(index, names, norms[:, 0])
+    scaled: torch.Tensor = exact * (math.sqrt(exact.shape[1]) / norms)
+    return scaled.float()

@@ -1,0 +1,54 @@
+"""What :func:`wsfast.embed` returns for one text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Tokens of one text, their vectors, and the words they belong to.
+
+    Attributes
+    ----------
+    text : str
+        The text as it was given.
+    tokens : list of str, length n
+        Subword tokens as the tokenizer writes them ("much", "##ness").
+    X : torch.Tensor, (n, d), float32
+        One row for each token; what :func:`wsfast.raf_sensitivity` takes.
+    words : list of str, length m
+        Whole words as the text writes them (case and accents kept), m <= n.
+    word_spans : list of (start, stop), length m
+        Tokens of each word: rows ``X[start:stop]``. The spans follow one another and cover 0 to n.
+    offsets : list of (start, stop), length n
+        Characters of each token: ``text[start:stop]``. Empty for special tokens.
+    model : str
+        Model that the vectors come from.
+    layer : int or "words"
+        Layer that the vectors come from.
+    """
+
+    text: str = field(repr=False)
+    tokens: list[str]
+    X: torch.Tensor = field(repr=False)
+    words: list[str]
+    word_spans: list[tuple[int, int]] = field(repr=False)
+    offsets: list[tuple[int, int]] = field(repr=False)
+    model: str
+    layer: int | str
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def word_offsets(self) -> list[tuple[int, int]]:
+        """Characters of each word, (start, stop) in ``text``; empty for special tokens."""
+        return [span_of(self.offsets[start:stop]) for start, stop in self.word_spans]
+
+
+def span_of(offsets: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the smallest character span that holds all of `offsets` (at least one)."""
+    return min(start for start, _ in offsets), max(stop for _, stop in offsets)
