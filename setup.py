@@ -125,8 +125,8 @@ class CMakeBuild(build_ext):
     def _warn(reason: str) -> None:
         print(
             f"\nWARNING: wsfast is installed WITHOUT its compiled module: {reason}.\n"
-            "WARNING: It works all the same, through PyTorch alone and more slowly. For full speed\n"
-            "WARNING: install a C++17 compiler and reinstall; WSFAST_NATIVE=1 makes this an error.\n",
+            "WARNING: It works all the same, through PyTorch alone and more slowly. For speed,\n"
+            "WARNING: install a C++17 compiler and reinstall. WSFAST_NATIVE=1 forbids this.\n",
             file=sys.stderr,
             flush=True,
         )

@@ -5,6 +5,7 @@
 // `q` = alpha minus the old attention a; `dalpha` = d alpha / dt (= dq / dt).  Then
 //     delta_j = q c_ji + alpha Delta,      |delta_j|^2 = q^2 |c|^2 + 2 q alpha c.Delta + alpha^2 |Delta|^2.
 //
+// Structs go by value: one whose address is taken keeps a compiler from vectorising the loop around it.
 // Everything sits in an anonymous namespace: a function compiled for AVX-512 must never be the copy that the linker
 // picks for the baseline.
 #pragma once
@@ -111,10 +112,9 @@ template <typename T>
 WSFAST_FN T exp_of(T x) {
   return exp_pair(x).exp;
 }
-template <typename T>
-WSFAST_FN T absolute(T x) {
-  return x < T(0) ? -x : x;
-}
+// Not written with a comparison: a compiler that threads it into the ones that follow stops vectorising the loop.
+WSFAST_FN float absolute(float x) { return __builtin_fabsf(x); }
+WSFAST_FN double absolute(double x) { return __builtin_fabs(x); }
 template <typename T>
 WSFAST_FN T larger(T x, T y) {
   return x > y ? x : y;
@@ -136,11 +136,12 @@ struct Softmax {
   static constexpr bool kNormalized = true;
   static constexpr bool kExponential = true;
   template <typename T>
-  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+  WSFAST_FN PairChange<T> pair(PairState<T> s, T t) const {
     const T u = s.logit + t;
     const T e = exp_pair(-absolute(u)).exp;
     const T inv = T(1) / (T(1) + e), low = e * inv;
-    const T alpha = u > T(0) ? inv : low, rest = u > T(0) ? low : inv;
+    const bool high = u > T(0);
+    const T alpha = high ? inv : low, rest = high ? low : inv;
     const T em = exp_pair(-absolute(t)).expm1;  // q without cancellation, for small t and for large
     const T q = t > T(0) ? -(alpha * s.b * em) : s.a * rest * em;
     return {alpha, q, alpha * rest};
@@ -185,7 +186,7 @@ struct Normalized : G {
   static constexpr bool kNormalized = true;
   static constexpr bool kExponential = false;
   template <typename T>
-  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+  WSFAST_FN PairChange<T> pair(PairState<T> s, T t) const {
     const Weight<T> w = this->weight(s.logit, t);
     const T total = s.others + w.value;
     const T inv = total > T(0) ? T(1) / total : T(0);
@@ -201,7 +202,7 @@ struct Unnormalized : G {
   static constexpr bool kNormalized = false;
   static constexpr bool kExponential = false;
   template <typename T>
-  WSFAST_FN PairChange<T> pair(const PairState<T>& s, T t) const {
+  WSFAST_FN PairChange<T> pair(PairState<T> s, T t) const {
     const Weight<T> w = this->weight(s.logit, t);
     return {w.value, w.change, w.slope};
   }
@@ -214,7 +215,7 @@ struct RowChange {
   T norm2, by_score, by_shift;
 };
 template <typename T>
-WSFAST_FN RowChange<T> row_change(const PairChange<T>& p, T c2, T c_delta, T delta2) {
+WSFAST_FN RowChange<T> row_change(PairChange<T> p, T c2, T c_delta, T delta2) {
   const T cross = p.q * p.alpha;
   return {p.q * p.q * c2 + T(2) * cross * c_delta + p.alpha * p.alpha * delta2,
           T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2), T(2) * cross};

@@ -1,7 +1,7 @@
 """The only loader of the compiled module ``wsfast._cpu``.
 
-A machine without a compiler installs wsfast without it: the rest of the package asks here whether it
-is there, and says through here that it is not.
+A machine without a compiler installs wsfast without it: the rest of the package asks here whether
+it is there, and says through here that it is not.
 """
 
 from __future__ import annotations

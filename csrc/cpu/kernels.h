@@ -32,7 +32,8 @@ struct AttentionRows {
   T* others;
 };
 
-// What a position knows of every row; fixed while Delta moves.
+// What a position knows of every row; fixed while Delta moves.  The entries of the position's own row (j = i) are
+// neutral: they give alpha = q = 0.
 template <typename T>
 struct PositionState {
   WeightFn weight_fn;

@@ -133,39 +133,44 @@ void attention_rows(const AttentionRows<T>& in, int threads) {
 
 template <typename T>
 struct RowSums {
-  T value = 0, size = 0, by_shift = 0, alpha2 = 0;
+  T value, size, by_shift, alpha2;
 };
 
-// Rows [first, last) of the text, none of them the perturbed word's own.
+// What row j of the text adds.  A function of its own: locals of a simd loop's body that are structs are given an array
+// each before inlining, and the loop is not vectorised.
 template <bool kGradient, class G, typename T>
-void other_rows(const G& g, const PositionState<T>& p, Index offset, Index first, Index last, T* products, T word_delta,
-                T delta2, RowSums<T>* sums) {
-  const Index n = p.n;
-  T *score = products, *mean = products + n;
-  const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset, *inv_b = p.inv_b + offset,
-          *c2 = p.c2 + offset, *reach = p.reach + offset, *others = G::kExponential ? p.logit + offset : p.others + offset;
-  T value = 0, size = 0, shift_sum = 0, alpha2 = 0;
-#pragma omp simd reduction(+ : value, size, shift_sum, alpha2)
-  for (Index j = first; j < last; ++j) {
-    const PairChange<T> change = g.pair(PairState<T>{logit[j], a[j], b[j], others[j]}, score[j]);
-    const T c_delta = (word_delta - mean[j]) * inv_b[j];
-    const RowChange<T> row = row_change(change, c2[j], c_delta, delta2);
-    value += row.norm2;
-    if constexpr (kGradient) {
-      const T by_shift = row.by_shift * inv_b[j];
-      score[j] = row.by_score;
-      mean[j] = -by_shift;
-      shift_sum += by_shift;
-      alpha2 += change.alpha * change.alpha;
-    } else {
-      const T far = reach[j] * inv_b[j];
-      size += change.q * change.q * larger(c2[j], far * far) + change.alpha * change.alpha * delta2;
-    }
+WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T word_delta, T delta2, T* score, T* mean,
+                       T* value, T* size, T* by_shift, T* alpha2) {
+  const PairChange<T> change = g.pair(pair, *score);
+  const T c_delta = (word_delta - *mean) * inv_b;
+  const RowChange<T> row = row_change(change, c2, c_delta, delta2);
+  *value += row.norm2;
+  if constexpr (kGradient) {
+    const T shift = row.by_shift * inv_b;
+    *score = row.by_score;
+    *mean = -shift;
+    *by_shift += shift;
+    *alpha2 += change.alpha * change.alpha;
+  } else {
+    const T far = reach * inv_b;
+    *size += change.q * change.q * larger(c2, far * far) + change.alpha * change.alpha * delta2;
   }
-  sums->value += value;
-  sums->size += size;
-  sums->by_shift += shift_sum;
-  sums->alpha2 += alpha2;
+}
+
+// All rows but the perturbed word's own, whose entries in the state are neutral: it adds exactly 0.
+template <bool kGradient, class G, typename T>
+RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* products, T word_delta, T delta2) {
+  const Index offset = position * p.n;
+  T *score = products, *mean = products + p.n;
+  const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset, *inv_b = p.inv_b + offset,
+          *c2 = p.c2 + offset, *reach = p.reach + offset,
+          *others = G::kExponential ? p.logit + offset : p.others + offset;
+  T value = 0, size = 0, by_shift = 0, alpha2 = 0;
+#pragma omp simd reduction(+ : value, size, by_shift, alpha2)
+  for (Index j = 0; j < p.n; ++j)
+    add_row<kGradient>(g, PairState<T>{logit[j], a[j], b[j], others[j]}, c2[j], inv_b[j], reach[j], word_delta, delta2,
+                       score + j, mean + j, &value, &size, &by_shift, &alpha2);
+  return {value, size, by_shift, alpha2};
 }
 
 // New attention of row i, its change and its slope; `r` holds k_l . Delta for each word l, plus for word i itself the
@@ -247,9 +252,7 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
   const Index first = p.dominated_start[position], last = p.dominated_start[position + 1];
   for (Index k = first; k < last; ++k) mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
 
-  RowSums<T> sums;
-  other_rows<kGradient>(g, p, position * n, 0, i, products, word_delta, delta2, &sums);
-  other_rows<kGradient>(g, p, position * n, i + 1, n, products, word_delta, delta2, &sums);
+  const RowSums<T> sums = other_rows<kGradient>(g, p, position, products, word_delta, delta2);
 
   T* weight = rows.own_weight + m * n;
   own_attention(g, p, position, own, weight, rows.own_change + m * n, rows.own_slope + m * n);
@@ -259,8 +262,6 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
   if constexpr (kGradient) {
     scalars[0] = sums.by_shift;
     scalars[1] = sums.alpha2;
-    score[i] = T(0);
-    mean[i] = T(0);
     // A dominated pair's c is taken from the mean of the others, not from phi: its coefficient leaves the product.
     T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
     for (Index k = first; k < last; ++k) {

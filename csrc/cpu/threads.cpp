@@ -1,32 +1,124 @@
 #include "threads.h"
 
 #include <algorithm>
-#include <exception>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
 
 namespace wsfast {
+namespace {
 
-void split_rows(std::int64_t rows, std::int64_t work, int threads, void (*body)(const void*, std::int64_t, std::int64_t),
-                const void* context) {
-  constexpr std::int64_t kWorkPerThread = 1 << 16;
-  const std::int64_t wanted = std::min<std::int64_t>({threads, rows, work / kWorkPerThread});
-  const std::int64_t parts = std::max<std::int64_t>(1, wanted);
-  std::vector<std::thread> others;
-  others.reserve(static_cast<std::size_t>(parts - 1));
-  std::int64_t first = 0;
-  for (std::int64_t part = 0; part + 1 < parts; ++part) {
-    const std::int64_t last = rows * (part + 1) / parts;
-    try {
-      others.emplace_back(body, context, first, last);
-    } catch (const std::system_error&) {
-      break;  // no thread to be had: the caller's own does the rest
+// Rows are taken in small parts, by whoever is free.  Torch's OpenMP threads spin on their cores for a while after
+// each product, so a helper may come late or not at all: the caller then does the work alone, and waits for nobody.
+struct Job {
+  RowsBody body;
+  const void* context;
+  std::int64_t rows, part;
+  std::atomic<std::int64_t> next{0}, done{0};
+
+  void work() {
+    for (;;) {
+      const std::int64_t first = next.fetch_add(part);
+      if (first >= rows) return;
+      const std::int64_t last = std::min(rows, first + part);
+      body(context, first, last);
+      done.fetch_add(last - first, std::memory_order_release);
     }
-    first = last;
   }
-  body(context, first, rows);
-  for (std::thread& other : others) other.join();
+  bool finished() const { return done.load(std::memory_order_acquire) == rows; }
+};
+
+class Pool {
+ public:
+  // False where another caller is using the pool.
+  bool run(const std::shared_ptr<Job>& job, int helpers) {
+    const std::unique_lock<std::mutex> busy(in_use_, std::try_to_lock);
+    if (!busy) return false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      grow(helpers);
+      job_ = job;
+      wanted_ = helpers;
+    }
+    for (int k = 0; k < helpers; ++k) wake_.notify_one();
+    job->work();
+    while (!job->finished()) std::this_thread::yield();  // a helper is at its last part
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wanted_ = 0;
+    job_.reset();
+    return true;
+  }
+
+ private:
+  void grow(int helpers) {
+    for (; size_ < helpers; ++size_) {
+      try {
+        std::thread([this] { serve(); }).detach();
+      } catch (const std::system_error&) {
+        return;  // no thread to be had: fewer help
+      }
+    }
+  }
+
+  void serve() {
+    for (;;) {
+      std::shared_ptr<Job> job;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [this] { return wanted_ > 0; });
+        --wanted_;
+        job = job_;
+      }
+      job->work();
+    }
+  }
+
+  std::mutex in_use_, mutex_;
+  std::condition_variable wake_;
+  std::shared_ptr<Job> job_;
+  int wanted_ = 0, size_ = 0;
+};
+
+// Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them and starts anew.
+Pool& pool() {
+#if defined(__unix__) || defined(__APPLE__)
+  static std::mutex guard;
+  static Pool* current = nullptr;
+  static pid_t owner = 0;
+  const std::lock_guard<std::mutex> lock(guard);
+  if (current == nullptr || owner != getpid()) {
+    current = new Pool;
+    owner = getpid();
+  }
+  return *current;
+#else
+  static Pool* current = new Pool;
+  return *current;
+#endif
+}
+
+}  // namespace
+
+void split_rows(std::int64_t rows, std::int64_t work, int threads, RowsBody body, const void* context) {
+  constexpr std::int64_t kWorthAThread = 1 << 15, kPartsPerThread = 8;
+  const std::int64_t useful = std::min<std::int64_t>({threads, rows, work / kWorthAThread});
+  if (useful > 1) {
+    const auto job = std::make_shared<Job>();
+    job->body = body;
+    job->context = context;
+    job->rows = rows;
+    job->part = std::max<std::int64_t>(1, rows / (useful * kPartsPerThread));
+    if (pool().run(job, static_cast<int>(useful) - 1)) return;
+  }
+  body(context, 0, rows);
 }
 
 }  // namespace wsfast

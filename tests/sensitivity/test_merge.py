@@ -25,9 +25,7 @@ def test_batch_with_draws():
     position = np.array([[3, 0], [0, 1]])
     spans = [[(0, 1), (1, 2), (2, 4)], [(0, 2)]]
     merged, index = merge_positions(per_word, position, spans)
-    np.testing.assert_array_equal(
-        merged, [[[1, 2, 4], [8, 7, 6]], [[9, NAN, NAN], [3, NAN, NAN]]]
-    )
+    np.testing.assert_array_equal(merged, [[[1, 2, 4], [8, 7, 6]], [[9, NAN, NAN], [3, NAN, NAN]]])
     np.testing.assert_array_equal(index, [[2, 0], [0, 0]])
     assert index.dtype == np.int64
 

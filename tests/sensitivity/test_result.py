@@ -41,7 +41,7 @@ def embedded(words, spans):
     return Embedded("", ["t"] * n, torch.zeros(n, 2), words, spans, [(0, 0)] * n, "m", 0)
 
 
-# -- single values ----------------------------------------------------------------------------------
+# -- single values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
@@ -64,7 +64,7 @@ def test_frozen():
         make().value = 3
 
 
-# -- labels -----------------------------------------------------------------------------------------
+# -- labels ----------------------------------------------------------------------------------------
 
 
 def test_with_words():
@@ -82,7 +82,7 @@ def test_with_words_of_a_batch_with_padding():
     assert result.with_words(words).words == words
     with pytest.raises(ValueError, match=r"words\[0\].*4 positions, got 3"):
         result.with_words([list("abc"), list("xy")])
-    with pytest.raises(ValueError, match="2 lists.*got 1"):
+    with pytest.raises(ValueError, match=r"2 lists.*got 1"):
         result.with_words([list("abcd")])
 
 
@@ -111,13 +111,13 @@ def test_whole_words_of_a_batch():
 
 def test_whole_words_of_another_number_of_texts():
     one = embedded(["a"], [(0, 4)])
-    with pytest.raises(ValueError, match="texts: expected 2.*got 1"):
+    with pytest.raises(ValueError, match=r"texts: expected 2.*got 1"):
         make(("texts",)).whole_words(one)
     with pytest.raises(ValueError, match="texts: expected one"):
         make().whole_words([one])
 
 
-# -- draws ------------------------------------------------------------------------------------------
+# -- draws -----------------------------------------------------------------------------------------
 
 
 def test_over_draws():
@@ -142,11 +142,11 @@ def test_over_draws_without_draws():
             make(axes).over_draws()
     with pytest.raises(ValueError, match="at least 2 draws"):
         make(("draws",), value=torch.ones(1)).over_draws()
-    with pytest.raises(ValueError, match="of: .*'delta'"):
+    with pytest.raises(ValueError, match=r"of: .*'delta'"):
         make(("draws",)).over_draws(of="delta")
 
 
-# -- files ------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axes", SHAPES)
@@ -230,7 +230,7 @@ def test_load_refuses_a_later_format(tmp_path):
         SensitivityResult.load(tmp_path / "r")
 
 
-# -- text -------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def test_repr_of_one_value():

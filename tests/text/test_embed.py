@@ -41,7 +41,7 @@ def scaled(rows):
     return (rows * (math.sqrt(rows.shape[1]) / rows.norm(dim=1, keepdim=True))).float()
 
 
-# -- vectors ----------------------------------------------------------------------------------------
+# -- vectors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layer", [0, 1, 3, 6])
@@ -129,9 +129,7 @@ def test_authors_rows(direct):
         assert norm == pytest.approx(float(row["norm"]), rel=1e-6)
 
 
-
-
-# -- words ------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 def test_words_and_spans():
@@ -184,7 +182,7 @@ def test_cut_text_is_run_with_its_last_special_token(direct):
     torch.testing.assert_close(embed(TEXT, layer=6, max_tokens=2, scale=False).X, expected)
 
 
-# -- length -----------------------------------------------------------------------------------------
+# -- length ----------------------------------------------------------------------------------------
 
 
 def test_long_text_is_an_error_unless_cut():
@@ -195,7 +193,7 @@ def test_long_text_is_an_error_unless_cut():
     assert len(embed("so " * 600, layer="words")) == 600
 
 
-# -- errors -----------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -238,17 +236,23 @@ def test_missing_package_names_the_command(monkeypatch, package):
         embed("a")
 
 
-# -- traces -----------------------------------------------------------------------------------------
+# -- traces ----------------------------------------------------------------------------------------
 
 
-def test_loading_leaves_no_trace(untouched, capfd):
+def test_loading_is_silent_and_leaves_no_trace(untouched, capfd):
     from transformers.utils import logging
 
-    models.load.cache_clear()
-    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
-    with untouched():
-        embed("a quiet one " * 200, layer="words")
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    verbosity = logging.get_verbosity()
+    for enabled, switch in (
+        (False, logging.disable_progress_bar),
+        (True, logging.enable_progress_bar),
+    ):
+        switch()
+        models.load.cache_clear()
+        with untouched():
+            embed("a quiet one " * 200, layer="words")
+        assert logging.is_progress_bar_enabled() is enabled
+    assert logging.get_verbosity() == verbosity
     assert capfd.readouterr() == ("", "")
 
 

@@ -10,7 +10,12 @@ from wsfast.text import embed
 pytestmark = pytest.mark.needs("text")
 
 CORPUS = ["the fine film, a finer film", "not the finest of films", "fin"]
-SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 
 
 def byte_level_tokenizer():
@@ -97,7 +102,7 @@ def test_encoder_of_an_encoder_decoder(t5, layer):
 def test_positions_of_a_table_with_a_padding_row(roberta):
     """18 rows, of which the first two serve no token: 16 tokens with <s> and </s>."""
     assert len(embed("f" * 14, roberta)) == 14
-    with pytest.raises(ValueError, match="17 tokens.*the 16 positions"):
+    with pytest.raises(ValueError, match=r"17 tokens.*the 16 positions"):
         embed("f" * 15, roberta)
 
 
@@ -158,7 +163,7 @@ def test_slow_tokenizer_is_refused(roberta):
         def __call__(self, _):
             raise AssertionError
 
-    with pytest.raises(ValueError, match="fast one.*Slow"):
+    with pytest.raises(ValueError, match=r"fast one.*Slow"):
         embed("the film", (roberta[0], Slow()))
 
 

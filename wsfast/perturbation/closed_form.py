@@ -87,16 +87,15 @@ def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
     delta2 = delta.square().sum(-1, keepdim=True)
     c2 = state.c2[:, None]
     norm2 = q.square() * c2 + 2 * q * alpha * c_delta + alpha.square() * delta2
-    others = norm2.scatter(-1, index, 0.0).sum(-1)
     reach2 = torch.maximum(c2, (state.reach[:, None] * state.inv_b[:, None]).square())
-    size = (q.square() * reach2 + alpha.square() * delta2).scatter(-1, index, 0.0).sum(-1)
+    size = (q.square() * reach2 + alpha.square() * delta2).sum(-1)
 
     weight, change = own_attention(state, r)
     moved = change @ state.words
     alpha_delta = weight.gather(-1, index) * delta
     own = (moved + alpha_delta).square().sum(-1)
     own_size = moved.square().sum(-1) + alpha_delta.square().sum(-1)
-    return others + own, size + own_size
+    return norm2.sum(-1) + own, size + own_size
 
 
 def deltas(state: PositionState, delta: Tensor) -> Tensor:

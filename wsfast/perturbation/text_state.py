@@ -17,6 +17,9 @@ from wsfast.feature_maps.weight_fn import WeightFn
 # Below this share of their size, squared distances come from the differences, not from inner products.
 _CANCELLED = 1e-3
 
+# A score that gives no weight under any Δ, and that float32 holds.
+_NEVER = -1e30
+
 
 @dataclass(frozen=True)
 class TextState:
@@ -40,7 +43,10 @@ class TextState:
 
 @dataclass(frozen=True)
 class PositionState:
-    """Everything that one evaluation at P positions needs; all but the last two groups are tensors (P, n)."""
+    """Everything that one evaluation at P positions needs; tensors (P, n) where not said otherwise.
+
+    The entries of the position's own row (j = i) are neutral: they give no change.
+    """
 
     weight_fn: WeightFn
     index: Tensor  # (P,) int64, the positions
@@ -213,6 +219,10 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         own_logit, own_a = own_score, fn.value(own_score)
 
     word = text.words[index]
+    # Row i itself is no "other row": its entries are neutral, so that it adds exactly 0 to every sum.
+    own_row = torch.arange(len(top), device=index.device) == index[:, None]
+    logit = logit.masked_fill(own_row, _NEVER)
+    a, b, rest = (x.masked_fill(own_row, v) for x, v in ((a, 0.0), (b, 1.0), (rest, 1.0)))
     dominated = is_top & (a > 0.5) if fn.normalize else torch.zeros_like(is_top)
     position, row = dominated.nonzero(as_tuple=True)
     dominated_mean = text.others_mean[row]
@@ -222,11 +232,11 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         distance2 = _squared_distances(word, phi).index_put(
             (position, row), (word[position] - dominated_mean).square().sum(-1)
         )
-        c2 = distance2 * inv_b.square()
+        c2 = (distance2 * inv_b.square()).masked_fill(own_row, 0.0)
     else:
         phi = torch.zeros_like(text.phi)  # c_ji is x_i itself
         inv_b = torch.ones_like(b)
-        c2 = word.square().sum(-1, keepdim=True).expand_as(b).contiguous()
+        c2 = word.square().sum(-1, keepdim=True).expand_as(b).masked_fill(own_row, 0.0)
     return PositionState(
         weight_fn=fn,
         index=index,
@@ -236,7 +246,7 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         inv_b=inv_b,
         others=rest,
         c2=c2,
-        reach=word.norm(dim=-1)[:, None] + phi.norm(dim=-1),
+        reach=(word.norm(dim=-1)[:, None] + phi.norm(dim=-1)).masked_fill(own_row, 0.0),
         own_logit=own_logit,
         own_a=own_a,
         own_top=top[index],

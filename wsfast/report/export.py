@@ -30,8 +30,8 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
     """One line of JSON for text number `text`; NaN becomes null.
 
     Keys: text, S, position, word (of the largest S_i), words (position, word, S_i for each), then
-    those of `extra`. With draws, S and S_i are means, the word is the one with the largest mean, and
-    draws, S_low, S_high and, for each word, S_i_low and S_i_high are added.
+    those of `extra`. With draws, S and S_i are means, the word is the one with the largest mean,
+    and draws, S_low, S_high and, for each word, S_i_low and S_i_high are added.
     """
     worst = view.worst
     record: dict[str, Any] = {

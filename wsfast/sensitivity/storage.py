@@ -44,7 +44,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
         If it is not such a file.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here: NumPy leaves the file open where it turns out to be a broken one.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         meta = json.loads(arrays.pop(_META).tobytes().decode())
     except (KeyError, ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:

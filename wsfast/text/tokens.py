@@ -69,7 +69,7 @@ def word_spans(encoding: Encoding, text: str) -> list[tuple[int, int]]:
 def _starts_word(encoding: Encoding, text: str, i: int) -> bool:
     if encoding.special[i] or encoding.special[i - 1]:
         return True
-    if encoding.word_ids[i] is None or encoding.word_ids[i] != encoding.word_ids[i - 1]:
+    if encoding.word_ids[i] != encoding.word_ids[i - 1]:
         return True
     start, stop = encoding.offsets[i]
     gap = text[encoding.offsets[i - 1][1] : start]

@@ -1,0 +1,77 @@
+"""CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+from report.results import many, one
+
+from wsfast.report.export import json_line, write_csv_header, write_csv_rows
+from wsfast.report.view import view_of
+
+THIRD = 1 / 3
+
+
+def read_csv(view, *, draws):
+    stream = io.StringIO()
+    write_csv_header(stream, draws=draws)
+    write_csv_rows(stream, 7, view)
+    return list(csv.reader(io.StringIO(stream.getvalue())))
+
+
+def test_csv():
+    rows = read_csv(view_of(one([THIRD, math.nan], ['a,"b"\n', "c"])), draws=False)
+    assert rows == [
+        ["text", "position", "word", "S_i"],
+        ["7", "0", 'a,"b"\n', repr(THIRD)],
+        ["7", "1", "c", ""],
+    ]
+
+
+def test_csv_with_draws():
+    view = view_of(many([[1], [1]], ("draws",)))
+    assert read_csv(view, draws=True) == [
+        ["text", "position", "word", "S_i", "S_i_low", "S_i_high"],
+        ["7", "0", "", "1.0", "1.0", "1.0"],
+    ]
+
+
+def test_json():
+    line = json_line(7, view_of(one([THIRD, math.nan], ['"é\n', "c"])), {"seed": 3})
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "text": 7,
+        "S": THIRD,
+        "position": 0,
+        "word": '"é\n',
+        "words": [
+            {"position": 0, "word": '"é\n', "S_i": THIRD},
+            {"position": 1, "word": "c", "S_i": None},
+        ],
+        "seed": 3,
+    }
+
+
+def test_json_with_draws():
+    record = json.loads(json_line(0, view_of(many([[1, 2], [1, 2]], ("draws",))), {}))
+    assert record == {
+        "text": 0,
+        "S": 2.0,
+        "position": 1,
+        "word": "",
+        "draws": 2,
+        "S_low": 2.0,
+        "S_high": 2.0,
+        "words": [
+            {"position": 0, "word": "", "S_i": 1.0, "S_i_low": 1.0, "S_i_high": 1.0},
+            {"position": 1, "word": "", "S_i": 2.0, "S_i_low": 2.0, "S_i_high": 2.0},
+        ],
+    }
+
+
+def test_json_of_nothing_known():
+    record = json.loads(json_line(0, view_of(one([math.nan])), {}))
+    assert (record["S"], record["position"], record["word"]) == (None, None, None)

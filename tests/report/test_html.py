@@ -1,0 +1,74 @@
+"""Results in notebooks."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+from report.results import many, one
+
+
+class Reader(HTMLParser):
+    """Tags, the texts of spans, and a check that every tag is closed."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.spans, self.attributes = [], set(), [], []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.add(tag)
+        if tag == "span":
+            self.spans.append("")
+            self.attributes.append(dict(attrs))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "span":
+            self.spans[-1] += data
+
+
+def alpha(attributes):
+    return float(re.search(r"rgba\([^)]*,([\d.]+)\)", attributes["style"])[1])
+
+
+def test_words_are_colored_by_sensitivity():
+    read = Reader(one([1.0, 3.0, 2.0, math.nan], ["so", "what", "now", "?"])._repr_html_())
+    assert read.spans == ["so", "what", "now", "?"]
+    so, what, now, rest = read.attributes
+    assert alpha(so) < alpha(now) < alpha(what)
+    assert what["title"] == "S_i = 3.0000"
+    assert "underline" in what["style"]
+    assert "underline" not in now["style"]
+    assert "rgba" not in rest["style"]
+
+
+def test_everything_is_escaped():
+    nasty = ['<script>alert("1")</script>', "\"'><b>", "<i>&amp;"]
+    read = Reader(one([1.0, 2.0, math.nan], nasty)._repr_html_())
+    assert read.spans == nasty
+    assert read.tags == {"div", "p", "span"}
+
+
+def test_batch_shows_the_first_texts():
+    html = many([[1, 2]] * 13, ("texts",), [[f"a{i}", f"b{i}"] for i in range(13)])._repr_html_()
+    read = Reader(html)
+    assert len(read.spans) == 20
+    assert read.spans[18] == "a9"
+    assert "3 more texts" in html
+
+
+def test_draws_are_averaged():
+    html = many([[1, 6], [2, 6], [3, 6]], ("draws",))._repr_html_()
+    assert "mean of 3 draws" in html
+    assert Reader(html).attributes[0]["title"] == "S_i = 2.0000"
+
+
+def test_nothing_known():
+    assert Reader(one([math.nan])._repr_html_()).spans == ["#0"]

@@ -1,0 +1,110 @@
+"""Pictures."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from report.results import many, one
+
+from wsfast.report.plot import save_figure
+
+pytestmark = pytest.mark.needs("plots")
+
+
+@pytest.fixture
+def ax():
+    from matplotlib.figure import Figure
+
+    return Figure().subplots()
+
+
+@pytest.fixture
+def pyplot(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    from matplotlib import pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
+def bars(ax):
+    return [(round(bar.get_x() + bar.get_width() / 2, 9), bar.get_height()) for bar in ax.patches]
+
+
+def test_a_bar_for_each_word(ax):
+    result = one([1.0, math.nan, 3.0, 2.0], ["so", "it", "$is$", "me"])
+    assert result.plot(ax) is ax
+    assert bars(ax) == [(0, 1), (2, 3), (3, 2)]
+    labels = ax.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["so", "it", "$is$", "me"]
+    assert [label.get_fontweight() for label in labels] == ["normal", "normal", "bold", "normal"]
+    assert not any(label.get_parse_math() for label in labels)
+    assert "3.000" in ax.get_title()
+    ax.figure.draw_without_rendering()
+
+
+def test_larger_is_darker(ax):
+    one([1.0, 3.0, 2.0]).plot(ax)
+    low, high, middle = (sum(bar.get_facecolor()[:3]) for bar in ax.patches)
+    assert low > middle > high
+
+
+def test_many_words_name_the_worst(ax):
+    per_word = [1.0 + i % 7 / 10 for i in range(200)]
+    per_word[150] = 2.0
+    one(per_word, [f"w{i}" for i in range(200)]).plot(ax)
+    names = [note.get_text() for note in ax.texts]
+    assert len(names) == 8
+    assert names[0] == "w150"
+    assert len(ax.get_xticks()) < 20
+    ax.figure.draw_without_rendering()
+
+
+def test_draws_have_an_interval(ax):
+    result = many([[1, 6], [2, 6], [3, 6]], ("draws",), ["a", "b"])
+    result.plot(ax)
+    assert bars(ax) == [(0, 2), (1, 6)]
+    (errors,) = ax.collections
+    low, high = errors.get_segments()[0][:, 1]
+    assert high - low == pytest.approx(2 * 4.302652729749462 / math.sqrt(3))
+
+
+def test_one_draw_of_one_text(ax):
+    result = many([[[1, 2], [3, 4]], [[5, 6], [7, 9]]], ("texts", "draws"))
+    result.plot(ax, text=1, draw=0)
+    assert bars(ax) == [(0, 5), (1, 6)]
+    assert not ax.collections
+
+
+def test_nothing_known(ax):
+    one([math.nan, math.nan]).plot(ax)
+    assert not ax.patches
+    ax.figure.draw_without_rendering()
+
+
+def test_a_given_axes_leaves_pyplot_alone(ax, pyplot):
+    before = dict(pyplot.rcParams)
+    one([1.0, 2.0]).plot(ax)
+    assert pyplot.get_fignums() == []
+    assert dict(pyplot.rcParams) == before
+
+
+def test_without_axes_a_pyplot_figure_is_made(pyplot):
+    ax = one([1.0, 2.0]).plot()
+    assert [pyplot.figure(number) for number in pyplot.get_fignums()] == [ax.figure]
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_save_figure(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    save_figure(one([1.0, 2.0], ["a", "b"]), path)
+    assert path.stat().st_size > 1000
+
+
+def test_missing_matplotlib_names_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'wsfast\[plots\]'"):
+        one([1.0]).plot()

