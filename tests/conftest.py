@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -132,6 +133,15 @@ def _restored_state() -> Iterator[None]:
     torch.use_deterministic_algorithms(before["deterministic algorithms"])
     torch.set_float32_matmul_precision(before["matmul precision"])
     assert after == before, "the test left PyTorch's global settings changed"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run away from the source tree, which a Python started there would import uncompiled."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture

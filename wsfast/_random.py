@@ -1,8 +1,8 @@
 """Random numbers that are the same bits on every machine and device.
 
-Bits come from Philox4x64-10 (Salmon et al., SC 2011), a counter-based generator, keyed by (seed, stream);
-normals by Wichura's AS 241 inverse of the normal distribution, of which every operation, the logarithm
-included, is built from IEEE additions, multiplications, divisions and square roots.
+Bits come from Philox4x64-10 (Salmon et al., SC 2011), a counter-based generator, keyed by (seed,
+stream); normals by Wichura's AS 241 inverse of the normal distribution, of which every operation,
+the logarithm included, is built from IEEE additions, multiplications, divisions and square roots.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ _FAR = (
 def _ratio(
     x: NDArray[np.float64], coefficients: tuple[tuple[float, ...], tuple[float, ...]]
 ) -> NDArray[np.float64]:
-    sides = []
+    sides: list[NDArray[np.float64]] = []
     for side in coefficients:
         value = np.full_like(x, side[0])
         for c in side[1:]:
             value = value * x + c
         sides.append(value)
-    return sides[0] / sides[1]
+    quotient: NDArray[np.float64] = sides[0] / sides[1]
+    return quotient
 
 
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Natural logarithm to about 1e-16; the C library's differs between machines in the last bit."""
+    """Natural logarithm; the C library's differs between machines in the last bit."""
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.7071067811865476
     mantissa, exponent = np.where(low, 2 * mantissa, mantissa), exponent - low
@@ -65,7 +66,8 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     series = np.zeros_like(z)
     for k in range(23, 0, -2):
         series = series * z2 + 1.0 / k
-    return exponent * 0.6931471805599453 + 2 * (z * series)
+    value: NDArray[np.float64] = exponent * 0.6931471805599453 + 2 * (z * series)
+    return value
 
 
 def _inverse_normal(u: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -96,7 +98,8 @@ def random_weights(
 ) -> Tensor:
     """Random attention weights: entries N(0, 1/d), the same bits on every machine and device.
 
-    Draw r is the stream (seed, r) of Philox4x64-10, so it does not depend on how many draws are asked for.
+    Draw r is the stream (seed, r) of Philox4x64-10, so it does not depend on how many draws are
+    asked for.
 
     Parameters
     ----------

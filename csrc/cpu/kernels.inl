@@ -43,15 +43,18 @@ void with_weight_fn(WeightFn fn, double curve, const Body& body) {
 
 constexpr double kMinusInfinity = -__builtin_huge_val();
 
-// The largest of the row (masked words hold -inf by now) and where it stands first.
 template <typename T>
-Index argmax(const T* s, Index n, T* best) {
+T largest_of_row(const T* s, Index n) {
   T largest = s[0];
 #pragma omp simd reduction(max : largest)
   for (Index l = 0; l < n; ++l) largest = s[l] > largest ? s[l] : largest;
+  return largest;
+}
+
+template <typename T>
+Index first_place_of(T value, const T* s, Index n) {
   Index where = 0;
-  while (where + 1 < n && !(s[where] == largest)) ++where;
-  *best = largest;
+  while (where + 1 < n && !(s[where] == value)) ++where;
   return where;
 }
 
@@ -90,17 +93,13 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
   T* s = in.scores + row * n;
   const std::uint8_t* mask = in.mask ? in.mask + (row / in.rows_per_mask) * n : nullptr;
   if (mask) clear_masked(s, mask, n, T(kMinusInfinity));
-  T top_score;
-  T shift = 0;
-  if (in.top || G::kExponential) {
-    const Index top = argmax(s, n, &top_score);
-    shift = top_score;
-    if (in.top) {
-      in.top[row] = top;
-      in.top_score[row] = top_score;
-      s[top] = T(kMinusInfinity);  // the rest is shifted by its own maximum: exact however far the top stands out
-      if (G::kExponential) argmax(s, n, &shift);
-    }
+  T shift = in.top || G::kExponential ? largest_of_row(s, n) : T(0);
+  if (in.top) {
+    const Index top = first_place_of(shift, s, n);
+    in.top[row] = top;
+    in.top_score[row] = shift;
+    s[top] = T(kMinusInfinity);  // the rest is shifted by its own maximum: exact however far the top stands out
+    if (G::kExponential) shift = largest_of_row(s, n);
   }
   if (G::kExponential && shift == T(kMinusInfinity)) {  // no word at all, or none beside the top
     for (Index l = 0; l < n; ++l) s[l] = T(0);

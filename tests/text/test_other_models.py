@@ -51,7 +51,12 @@ def unsplit_tokenizer():
     core.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 0)]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", unk_token="<unk>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Attention weights by the compiled kernel: what stands between the two products of the features."""
+"""Attention weights by the compiled kernel: the step between the features' two products."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from wsfast.feature_maps.weight_fn import WeightFn
 class RowStatistics(NamedTuple):
     """What is kept of each row of attention, so that any word can leave it without cancellation.
 
-    `top` is the row's largest word, `top_score` its score, `others` the sum of the other weights (softmax:
-    the logarithm of the sum of the exponentials of the other scores, -inf when there is no other word).
+    `top` is the row's largest word, `top_score` its score, `others` the sum of the other weights
+    (softmax: the logarithm of the sum of the exponentials of the other scores, -inf when there is
+    no other word).
     """
 
     top: Tensor
@@ -23,10 +24,8 @@ class RowStatistics(NamedTuple):
     others: Tensor
 
 
-def attention_rows_(
-    scores: Tensor, weight_fn: WeightFn, mask: Tensor | None = None
-) -> None:
-    """Turn scores (B, m, n), contiguous, into attention weights in place; `mask` is (B, n) of bool."""
+def attention_rows_(scores: Tensor, weight_fn: WeightFn, mask: Tensor | None = None) -> None:
+    """Turn contiguous scores (B, m, n) into attention weights in place; `mask` is (B, n)."""
     _attention_rows(scores, weight_fn, mask, None)
 
 

@@ -15,8 +15,8 @@ from wsfast.feature_maps.native import attention_rows_
 from wsfast.feature_maps.reference import attention_features, attention_weights
 from wsfast.feature_maps.weight_fn import WeightFn
 
-# Scores of one tile, in elements: they stay in a core's second-level cache between the two products.
-_TILE = 1 << 18
+# Scores of one tile, in elements: few enough to stay in the cache between the two products.
+_TILE = 1 << 19
 
 
 def raf_features(
@@ -45,10 +45,11 @@ def raf_features(
     normalize : bool, default True
         Whether the weights of a row are divided by their sum; False is for "relu" only.
     mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional
-        True where there is a word. The others neither attend nor are attended to; their rows of φ are 0.
+        True where there is a word. The others neither attend nor are attended to; their rows of φ
+        are 0.
     backend : {"reference", "torch", "native"}, optional
-        The definition; PyTorch's ``scaled_dot_product_attention``; or the compiled kernel. By default
-        the fastest that can run.
+        The definition; PyTorch's ``scaled_dot_product_attention``; or the compiled kernel. By
+        default the fastest that can run.
 
     Returns
     -------
@@ -106,7 +107,12 @@ def _features(
         mask = mask.expand(X.shape[:2]).contiguous()
     # The kernel serves gradients too: the operator's backward is in PyTorch.
     chosen = _backend.resolve(backend, X.device)
-    return torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
+    traced = torch.compiler.is_compiling() or not (type(X) is type(W) is Tensor)
+    if traced or (torch.is_grad_enabled() and (X.requires_grad or W.requires_grad)):
+        phi: Tensor = torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
+        return phi
+    # Going through the dispatcher costs as much as the features of a short text.
+    return _compute(X, W, mask, WeightFn(weight_fn, normalize), chosen)
 
 
 @torch.library.custom_op("wsfast::raf_features", mutates_args=())
@@ -114,18 +120,21 @@ def _raf_features_op(
     X: Tensor, W: Tensor, mask: Tensor | None, weight_fn: str, normalize: bool, backend: str
 ) -> Tensor:
     """φ (B, R, n, d) of X (B, n, d), W (R, d, d), mask (B, n)."""
-    # Here, not in the wrapper: a check of values would break the graph of torch.compile.
-    _checks.finite("X", X)
-    _checks.finite("W", W)
+    return _compute(X, W, mask, WeightFn(weight_fn, normalize), backend)
+
+
+def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: str) -> Tensor:
+    # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     if mask is not None:
         _checks.every_text_has_a_word(mask)
-    fn = WeightFn(weight_fn, normalize)
+    if backend == "native":
+        return _native_features(X, W, fn, mask)
+    _checks.finite("X", X)
+    _checks.finite("W", W)
     if backend == "reference" or (backend == "torch" and not fn.exponential):
         part = None if mask is None else mask[:, None]
         return attention_features(X[:, None], W, fn, part).contiguous()
-    queries = torch.einsum("bnd,rde->brne", X, W) * X.shape[-1] ** -0.5
-    if backend == "native":
-        return _native_features(X, queries.contiguous(), fn, mask)
+    queries = _queries(X, W)
     phi = scaled_dot_product_attention(
         queries,
         X[:, None].expand_as(queries),
@@ -136,20 +145,41 @@ def _raf_features_op(
     return (phi if mask is None else phi * mask[:, None, :, None]).contiguous()
 
 
-def _native_features(X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:
-    B, R, n, d = queries.shape
-    out = torch.empty_like(queries)
+def _queries(X: Tensor, W: Tensor) -> Tensor:
+    """X W/√d for every text and draw, (B, R, n, d)."""
+    B, n, d = X.shape
+    # One plain product a draw: a batched one is slower on the CPU.
+    rows = X.reshape(B * n, d)
+    scale: float = d**-0.5
+    return torch.stack([(rows @ w).view(B, n, d) for w in W], 1) * scale
+
+
+def _native_features(X: Tensor, W: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:
+    B, n, d = X.shape
+    X = X.contiguous()
     rows = max(1, min(n, _TILE // n))
-    at_once = max(1, _TILE // (n * n))
-    for b in range(0, B, at_once):
-        words = X[b : b + at_once]
-        part = None if mask is None else mask[b : b + at_once]
-        for r in range(R):
+    at_once = max(1, min(B, _TILE // (n * n)))
+    work = X.new_empty(at_once * rows * n)
+    out = []
+    for w in W:
+        queries = (X.view(B * n, d) @ w).view(B, n, d)
+        # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
+        if not bool(queries.sum().isfinite()):
+            _checks.finite("X", X)
+            _checks.finite("W", W)
+        for b in range(0, B, at_once):
+            words = X[b : b + at_once]
+            part = None if mask is None else mask[b : b + at_once]
             for j in range(0, n, rows):
-                scores = torch.bmm(queries[b : b + at_once, r, j : j + rows], words.mT)
+                tile = queries[b : b + at_once, j : j + rows]
+                scores = work[: tile.shape[0] * tile.shape[1] * n].view(*tile.shape[:2], n)
+                torch.baddbmm(scores, tile, words.mT, beta=0, alpha=d**-0.5, out=scores)
                 attention_rows_(scores, fn, part)
-                out[b : b + at_once, r, j : j + rows] = torch.bmm(scores, words)
-    return out if mask is None else out.mul_(mask[:, None, :, None])
+                # The tile's queries are done with: φ takes their place.
+                torch.bmm(scores, words, out=tile)
+        out.append(queries)
+    phi = torch.stack(out, 1) if len(out) > 1 else out[0][:, None]
+    return phi if mask is None else phi.mul_(mask[:, None, :, None])
 
 
 @_raf_features_op.register_fake
@@ -172,14 +202,14 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     n, d = X.shape[1:]
     scale = d**-0.5
     words = X[:, None]
-    queries = torch.einsum("bnd,rde->brne", X, W) * scale
+    queries = _queries(X, W)
     if mask is not None:
         grad = grad * mask[:, None, :, None]
     part = None if mask is None else mask[:, None]
     grad_X = torch.zeros_like(X)
     grad_W = torch.zeros_like(W)
     # A symbolic n (torch.compile with dynamic shapes) makes one tile: its size is not known here.
-    rows = max(1, _TILE // n) if isinstance(n, int) else n
+    rows = max(1, _TILE // (n * len(X) * len(W))) if isinstance(n, int) else n
     for j in range(0, n, rows):
         here = slice(j, j + rows)
         scores = queries[:, :, here] @ words.mT
@@ -190,7 +220,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             by_score = weights * (by_weight - mean)
         else:
             slope = (scores > 0).to(X.dtype)
-            if mask is not None:
+            if part is not None:
                 slope = slope * part.unsqueeze(-2)
             if fn.normalize:
                 total = (torch.relu(scores) * slope).sum(-1, keepdim=True)
@@ -198,13 +228,9 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
                 by_weight = by_weight - (weights * by_weight).sum(-1, keepdim=True)
             by_score = slope * by_weight
         by_query = by_score @ words * scale
-        grad_X = grad_X + (
-            weights.mT @ grad[:, :, here] + by_score.mT @ queries[:, :, here]
-        ).sum(1)
+        grad_X = grad_X + (weights.mT @ grad[:, :, here] + by_score.mT @ queries[:, :, here]).sum(1)
         rows_X = torch.einsum("brne,rde->bnd", by_query, W)
-        grad_X = grad_X + torch.nn.functional.pad(
-            rows_X, (0, 0, j, n - j - rows_X.shape[1])
-        )
+        grad_X = grad_X + torch.nn.functional.pad(rows_X, (0, 0, j, n - j - rows_X.shape[1]))
         grad_W = grad_W + torch.einsum("bnd,brne->rde", X[:, here], by_query)
     return grad_X, grad_W, None, None, None, None
 

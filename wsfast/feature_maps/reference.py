@@ -1,4 +1,4 @@
-"""Attention features by their definition, in plain PyTorch: the truth that everything is tested against."""
+"""Attention features by their definition, in plain PyTorch: what all else is tested against."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def attention_features(
         Broadcast against the leading axes of `X`.
     weight_fn : WeightFn
     mask : Tensor of bool, shape (..., n), optional
-        True where there is a word; the others neither attend nor are attended to. Every text has one.
+        True where there is a word; the others neither attend nor are attended to. Every text has
+        one.
 
     Returns
     -------

@@ -42,14 +42,10 @@ class WeightFn:
         if self.name == "relu":
             return torch.relu(score)
         root = (score * score + self.curve).sqrt()
-        return torch.where(
-            score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + score.abs())
-        )
+        return torch.where(score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + score.abs()))
 
     def change(self, score: Tensor, by: Tensor) -> Tensor:
         """g(score + by) - g(score), without cancellation for ReLU."""
         if self.name == "relu":
-            return torch.where(
-                score > 0, torch.maximum(by, -score), torch.relu(score + by)
-            )
+            return torch.where(score > 0, torch.maximum(by, -score), torch.relu(score + by))
         return self.value(score + by) - self.value(score)

@@ -1,4 +1,4 @@
-"""The closed form of docs/design.md, section 2, in PyTorch operations: runs anywhere, differentiable."""
+"""The closed form (docs/design.md, section 2) in PyTorch: runs anywhere, differentiable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
     fn = state.weight_fn
     if fn.exponential:
         alpha, rest = (logit + t).sigmoid(), (-logit - t).sigmoid()
-        # expm1 of a negative number on either side: no cancellation for small t, no overflow for large.
+        # expm1 of a negative number on either side: no cancellation for small t, no overflow for
+        # large.
         rising = -alpha * b * torch.expm1(-t.clamp(min=0))
         falling = a * rest * torch.expm1(t.clamp(max=0))
         return PairChange(alpha, torch.where(t > 0, rising, falling))
@@ -75,7 +76,7 @@ def _scores(state: PositionState, delta: Tensor) -> _Scores:
 
 
 def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """‖φ(X^i(Δ)) - φ(X)‖² and the size of the terms it is a sum of, both (P, s), for Δ (P, s, d)."""
+    """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d), and the size of the terms it is a sum of."""
     t, phi_delta, r = _scores(state, delta)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
     k, j = state.dominated_position, state.dominated_row
@@ -99,7 +100,7 @@ def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def deltas(state: PositionState, delta: Tensor) -> Tensor:
-    """φ(X^i(Δ)) - φ(X) itself, (P, n, d), one Δ (P, d) per position: no inner product, no cancellation."""
+    """φ(X^i(Δ)) - φ(X) itself, (P, n, d), for one Δ (P, d) per position; nothing cancels."""
     at = delta[:, None]
     t, _, r = _scores(state, at)
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))

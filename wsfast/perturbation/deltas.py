@@ -75,9 +75,9 @@ def raf_delta_norms(
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take.
     backend : {"reference", "torch", "native"}, optional
-        The definition (one layer for each position and Δ); the closed form in PyTorch, differentiable
-        in `X`, `W` and `delta`; the closed form with compiled kernels. By default the fastest that can
-        run (and give gradients, where an input requires them).
+        The definition (one layer for each position and Δ); the closed form in PyTorch,
+        differentiable in `X`, `W` and `delta`; the closed form with compiled kernels. By default
+        the fastest that can run (and give gradients, where an input requires them).
 
     Returns
     -------
@@ -91,8 +91,8 @@ def raf_delta_norms(
 
     Notes
     -----
-    docs/design.md, section 2. float32 is within 1e-4 and float64 within 1e-10 of the definition, relative
-    to the larger of the norm and 1e-3·‖φ(X)‖, for scores up to 1e3 and 1e4 in size.
+    docs/design.md, section 2. float32 is within 1e-4 and float64 within 1e-10 of the definition,
+    relative to the larger of the norm and 1e-3·‖φ(X)‖, for scores up to 1e3 and 1e4 in size.
 
     Examples
     --------
@@ -149,9 +149,9 @@ def raf_deltas(
     Returns
     -------
     Tensor or ndarray, shape (B, R, n, d)
-        The axes B and R only where `X` and `W` have them. Rows of masked words are 0; a list comes back
-        padded with NaN to the longest text. No difference of features is taken: small changes keep
-        their relative accuracy.
+        The axes B and R only where `X` and `W` have them. Rows of masked words are 0; a list comes
+        back padded with NaN to the longest text. No difference of features is taken: small changes
+        keep their relative accuracy.
 
     Raises
     ------

@@ -1,9 +1,10 @@
-"""One interface to the three ways of evaluating how φ changes at many Δ, with or without a gradient."""
+"""One interface to the ways of evaluating how φ changes at many Δ, and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -33,9 +34,7 @@ class Objective(Protocol):
         """The same at the positions numbered `keep` (ascending) alone."""
 
 
-def _value_and_gradient(
-    value: Callable[[Tensor], Tensor], delta: Tensor
-) -> tuple[Tensor, Tensor]:
+def _value_and_gradient(value: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         moving = delta.detach().requires_grad_()
         values = value(moving)
@@ -100,16 +99,14 @@ class Definition:
 
     def squared_norms(self, delta: Tensor) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d)."""
-        return torch.cat(
-            [self._changes(rows, at) for rows, at in self._parts(delta)]
-        ).view(delta.shape[:2])
+        return torch.cat([self._changes(rows, at) for rows, at in self._parts(delta)]).view(
+            delta.shape[:2]
+        )
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = [], []
         for rows, at in self._parts(delta):
-            value, gradient = _value_and_gradient(
-                lambda moving, rows=rows: self._changes(rows, moving), at
-            )
+            value, gradient = _value_and_gradient(partial(self._changes, rows), at)
             values.append(value)
             gradients.append(gradient)
         return torch.cat(values).view(delta.shape[:2]), torch.cat(gradients).view(delta.shape)

@@ -75,9 +75,7 @@ class NativeEvaluator:
         self._cpu.ascent_forward(self._state, rows, self._threads)
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
-        self._cpu.ascent_backward(
-            self._state, rows, self._own_products.data_ptr(), self._threads
-        )
+        self._cpu.ascent_backward(self._state, rows, self._own_products.data_ptr(), self._threads)
         pulled = self._products.shape[1] - self._words.shape[1]
         torch.mm(self._products[:, :pulled], self._stacked[:pulled], out=self._gradient)
         self._cpu.ascent_gradient(

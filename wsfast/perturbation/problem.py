@@ -20,8 +20,8 @@ from wsfast.perturbation.text_state import (
     prepare_text,
 )
 
-# Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the change
-# itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
+# Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the
+# change itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
 _ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 
 # Points evaluated together at each position: enough for the products to run at full speed.
@@ -58,21 +58,18 @@ class RafProblem:
     def _text(self, weight_fn: WeightFn) -> TextState:
         # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
         tile = max(1, self.memory_budget // (4 * 8 * self.n))
-        return prepare_text(
-            self.X, self.W, weight_fn, native=self.backend == "native", tile=tile
-        )
+        return prepare_text(self.X, self.W, weight_fn, native=self.backend == "native", tile=tile)
 
     def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
-        """State of the positions `index` in float64, for another weight function if one is given."""
+        """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
         text = self.text if weight_fn is None else self._text(weight_fn)
         return prepare_positions(text, index)
 
     @cached_property
     def norm(self) -> Tensor:
         """‖φ(X)‖, float64."""
-        if self.backend == "reference":
-            return self.phi(self.X).norm()
-        return self.text.norm
+        norm: Tensor = self.phi(self.X).norm() if self.backend == "reference" else self.text.norm
+        return norm
 
     def phi(self, X: Tensor) -> Tensor:
         """Features by the definition, float64."""
@@ -86,9 +83,7 @@ class RafProblem:
         def phi(moved: Tensor) -> Tensor:
             return attention_features(moved, W, self.weight_fn)
 
-        return Definition(
-            phi, X, phi(X).flatten(), index, max(1, self.memory_budget // row)
-        )
+        return Definition(phi, X, phi(X).flatten(), index, max(1, self.memory_budget // row))
 
     def chunks(self, index: Tensor, starts: int) -> Iterator[Tensor]:
         """`index` in parts whose evaluation at `starts` points each stays within the budget."""

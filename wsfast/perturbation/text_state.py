@@ -1,12 +1,13 @@
 """What the closed form keeps of a text, and of each position in it, while one word moves.
 
-The notation is that of docs/design.md, section 2: row j attends, word i is perturbed, ``c_ji = x_i - m_ji``
-with ``m_ji`` the mean of row j without word i.
+The notation is that of docs/design.md, section 2: row j attends, word i is perturbed, ``c_ji = x_i
+- m_ji`` with ``m_ji`` the mean of row j without word i.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from torch import Tensor
 from wsfast.feature_maps.native import RowStatistics, attention_statistics_
 from wsfast.feature_maps.weight_fn import WeightFn
 
-# Below this share of their size, squared distances come from the differences, not from inner products.
+# Below this share of their size, squared distances come from the differences, not from inner
+# products.
 _CANCELLED = 1e-3
 
 # A score that gives no weight under any Δ, and that float32 holds.
@@ -25,8 +27,8 @@ _NEVER = -1e30
 class TextState:
     """The rows that Δ is multiplied with, and the statistics of every row of attention.
 
-    For normalised softmax the words are centred: every change of φ is a difference of means, so a common
-    shift of the words drops out of it, and with the shift its rounding error.
+    For normalised softmax the words are centred: every change of φ is a difference of means, so a
+    common shift of the words drops out of it, and with the shift its rounding error.
     """
 
     weight_fn: WeightFn
@@ -80,14 +82,12 @@ class PositionState:
 
     def to(self, dtype: torch.dtype) -> PositionState:
         """The same state with its real tensors in `dtype`."""
-        return replace(
-            self,
-            **{
-                name: value.to(dtype)
-                for name, value in vars(self).items()
-                if isinstance(value, Tensor) and value.is_floating_point()
-            },
-        )
+        cast: dict[str, Any] = {
+            name: value.to(dtype)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        return replace(self, **cast)
 
     def project(self, basis: Tensor) -> PositionState:
         """The same problem for Δ in the span of the orthonormal columns of `basis` (d, r)."""
@@ -107,7 +107,9 @@ class PositionState:
         counts = self.dominated_start.diff()[keep]
         position = torch.arange(len(keep), device=keep.device).repeat_interleave(counts)
         # Pair number: the start of the position's own pairs, plus the place among them.
-        place = torch.arange(len(position), device=keep.device) - _starts(position, len(keep))[position]
+        place = (
+            torch.arange(len(position), device=keep.device) - _starts(position, len(keep))[position]
+        )
         pairs = self.dominated_start[keep][position] + place
         per_position = (
             "index", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit", "own_a",
@@ -219,7 +221,8 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         own_logit, own_a = own_score, fn.value(own_score)
 
     word = text.words[index]
-    # Row i itself is no "other row": its entries are neutral, so that it adds exactly 0 to every sum.
+    # Row i itself is no "other row": its entries are neutral, so that it adds exactly 0 to every
+    # sum.
     own_row = torch.arange(len(top), device=index.device) == index[:, None]
     logit = logit.masked_fill(own_row, _NEVER)
     a, b, rest = (x.masked_fill(own_row, v) for x, v in ((a, 0.0), (b, 1.0), (rest, 1.0)))

@@ -1,4 +1,4 @@
-"""Ascent of an objective over the ball ‖Δ‖ ≤ radius, all positions and starts as one batch (docs/design.md, 3)."""
+"""Ascent over the ball ‖Δ‖ ≤ radius, all positions and starts at once (docs/design.md, 3)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from wsfast import _native
 from wsfast.perturbation.evaluators import Objective
 
-# A position is done when its last steps, this many, have together raised the norm by less than `tol`: a step
-# refused halves the next, so a few in a row say little.
+# A position is done when its last steps, this many, have together raised the norm by less than
+# `tol`: a step refused halves the next, so a few in a row say little.
 _PATIENCE = 4
 
 
 class Ball(NamedTuple):
-    """Where to search, and for how long: steps end early where they raise the norm by less than `tol`."""
+    """Where to search; steps end where they raise the norm by less than the share `tol`."""
 
     radius: float
     tol: float
@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 
 class _Climb:
-    """Monotone ascent from Δ (P, s, d): the best so far, its gradient and each row's step size β."""
+    """Monotone ascent from Δ (P, s, d): the best so far, its gradient, and step sizes β."""
 
     def __init__(self, start: Tensor, ball: Ball) -> None:
         self.ball = ball
@@ -77,7 +77,8 @@ class _Climb:
         beta = self.beta[..., None]
         pull = self.gradient * (beta * radius / torch.where(norm > 0, norm, 1.0))
         moved = (1 - beta) * self.delta + pull
-        # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is convex.
+        # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
+        # convex.
         along = (self.gradient * self.delta).sum(-1, keepdim=True)
         length = self.delta.norm(dim=-1, keepdim=True)
         now = moved.norm(dim=-1, keepdim=True)
@@ -102,8 +103,8 @@ def explore(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tupl
 def ascend(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tuple[Point, int]:
     """At most `steps` steps from one Δ (P, d) per position, each until it stops rising.
 
-    Returns the best points, and the steps that the last position took. What a position ends at does not
-    depend on the others.
+    Returns the best points, and the steps that the last position took. What a position ends at does
+    not depend on the others.
     """
     evaluator = objective.evaluator(1)
     climb = _Climb(start[:, None], ball)

@@ -32,6 +32,7 @@ def within(delta: Tensor, radius: float) -> Tensor:
 
 
 def versions() -> dict[str, str]:
+    """Of everything that the numbers depend on."""
     return {
         "wsfast": __version__,
         "torch": str(torch.__version__),
@@ -49,12 +50,12 @@ def assemble(
     info: dict[str, Any],
 ) -> SensitivityResult:
     """One result from `worst`, text by text and, within a text, draw by draw."""
-    options = {"dtype": inputs.dtype, "device": inputs.device}
     count = len(worst)
-    per_word = torch.full((count, inputs.length), torch.nan, **options)
-    value = torch.full((count,), torch.nan, **options)
-    position = torch.full((count,), -1, dtype=torch.int64, device=inputs.device)
-    delta = torch.full((count, inputs.d), torch.nan, **options)
+    like = inputs.texts[0].detach()
+    per_word = like.new_full((count, inputs.length), torch.nan)
+    value = like.new_full((count,), torch.nan)
+    position = like.new_full((count,), -1, dtype=torch.int64)
+    delta = like.new_full((count, inputs.d), torch.nan)
     for k, one in enumerate(worst):
         per_word[k, one.at] = one.per_word.to(inputs.dtype)
         if len(one.at) and not bool(one.per_word.isnan().any()):

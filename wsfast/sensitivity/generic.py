@@ -36,15 +36,15 @@ def word_sensitivity(
 ) -> SensitivityResult:
     """Word sensitivity S of any differentiable feature map, by automatic differentiation.
 
-    The same search as in `raf_sensitivity`, with the definition in place of the closed form: φ is computed
-    again for every position, start and step.
+    The same search as in `raf_sensitivity`, with the definition in place of the closed form: φ is
+    computed again for every position, start and step.
 
     Parameters
     ----------
     phi : callable or nn.Module
-        Takes texts (m, n, d), in the dtype of `X`, and returns features of shape (m, ...), each text's
-        from that text alone. A module is called in eval mode, and left in the mode it was in; its
-        parameters get no gradient.
+        Takes texts (m, n, d), in the dtype of `X`, and returns features of shape (m, ...), each
+        text's from that text alone. A module is called in eval mode, and left in the mode it was
+        in; its parameters get no gradient.
     X, radius, positions, seed, starts, max_steps, tol, progress
         As in `raf_sensitivity`.
     mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional
@@ -60,8 +60,8 @@ def word_sensitivity(
     Raises
     ------
     TypeError, ValueError
-        For bad input, as in `raf_sensitivity`, or a `phi` whose result is not a real tensor with one row
-        per text, is not finite, or has no gradient.
+        For bad input, as in `raf_sensitivity`, or a `phi` whose result is not a real tensor with
+        one row per text, is not finite, or has no gradient.
 
     Notes
     -----
@@ -71,7 +71,8 @@ def word_sensitivity(
     --------
     >>> import torch, wsfast
     >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-    >>> wsfast.word_sensitivity(layer, torch.randn(5, 16), positions=[0, 3]).per_word.isnan().tolist()
+    >>> result = wsfast.word_sensitivity(layer, torch.randn(5, 16), positions=[0, 3])
+    >>> result.per_word.isnan().tolist()
     [False, True, True, False, True]
     """
     if not callable(phi):

@@ -15,7 +15,7 @@ from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import ClosedForm
 from wsfast.perturbation.problem import RafProblem
-from wsfast.sensitivity.ascent import Ball, Point
+from wsfast.sensitivity.ascent import Ball
 from wsfast.sensitivity.collect import Worst, assemble, versions, within
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.sensitivity.worst_case import Schedule, Search, random_starts
@@ -47,15 +47,15 @@ def raf_sensitivity(
 ) -> SensitivityResult:
     """Word sensitivity S of random attention features, at every position at once.
 
-    S is the largest relative change ‖φ(X^i(Δ)) - φ(X)‖ / ‖φ(X)‖ over the positions i and the changes Δ of one
-    word with ‖Δ‖ ≤ radius. The search gives a lower bound that is attained: `value` is computed from the
-    definition, in float64, at the `delta` returned.
+    S is the largest relative change ‖φ(X^i(Δ)) - φ(X)‖ / ‖φ(X)‖ over the positions i and the
+    changes Δ of one word with ‖Δ‖ ≤ radius. The search gives a lower bound that is attained:
+    `value` is computed from the definition, in float64, at the `delta` returned.
 
     Parameters
     ----------
     X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
-        Texts; the paper scales rows to norm √d. float32 or float64 (float16 and bfloat16 are computed and
-        returned in float32).
+        Texts; the paper scales rows to norm √d. float32 or float64 (float16 and bfloat16 are
+        computed and returned in float32).
     W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
         Attention weights. By default random, as `random_weights` gives for `seed`.
     radius : float, optional
@@ -69,8 +69,8 @@ def raf_sensitivity(
     seed : int, default 0
         Of the random W and of the starts of the search, which are the same at every position.
     starts : int, default 4
-        Points that the ascent starts from at each position: the direction that raises all scores at once,
-        and random ones.
+        Points that the ascent starts from at each position: the direction that raises all scores at
+        once, and random ones.
     max_steps : int, default 60
         Steps at most, per position. For "relu", whose objective has kinks, twice as many in all.
     tol : float, default 1e-4
@@ -78,28 +78,30 @@ def raf_sensitivity(
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take, beyond copies of `X` and `W`.
     backend : {"reference", "torch", "native"}, optional
-        What the search evaluates: the definition by autograd, the closed form by autograd, or the closed
-        form by compiled kernels. By default the fastest that can run.
+        What the search evaluates: the definition by autograd, the closed form by autograd, or the
+        closed form by compiled kernels. By default the fastest that can run.
     progress : bool, default False
         Whether to show a progress bar, in positions.
 
     Returns
     -------
     SensitivityResult
-        NumPy arrays if `X` is NumPy, else tensors on the device of `X`. Leading axes (B, R), each only if
-        `X` is batched and W or `draws` has draws. S is NaN, with a warning, where ‖φ(X)‖ = 0.
+        NumPy arrays if `X` is NumPy, else tensors on the device of `X`. Leading axes (B, R), each
+        only if `X` is batched and W or `draws` has draws. S is NaN, with a warning, where ‖φ(X)‖ =
+        0.
 
     Raises
     ------
     TypeError, ValueError
-        For a wrong type, dtype, shape or device, NaN or infinity, `W` together with `draws`, or a mask
-        without any word.
+        For a wrong type, dtype, shape or device, NaN or infinity, `W` together with `draws`, or a
+        mask without any word.
     RuntimeError
         For ``backend="native"`` where the compiled module is missing.
 
     Notes
     -----
-    Definition (5) of Bombari & Mondelli (arXiv 2402.02969); closed form and search: docs/design.md, 2 and 3.
+    Definition (5) of Bombari & Mondelli (arXiv 2402.02969); closed form and search: docs/design.md,
+    2 and 3.
 
     Examples
     --------
@@ -125,12 +127,13 @@ def raf_sensitivity(
 
     wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
     wanted[where] = True
-    searched = [
-        (keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks
-    ]
+    searched = [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
     total = sum(map(len, searched)) * len(weights)
     worst = []
-    with torch.no_grad(), tqdm(total=total, unit="word", disable=not _checks.flag("progress", progress)) as bar:
+    with (
+        torch.no_grad(),
+        tqdm(total=total, unit="word", disable=not _checks.flag("progress", progress)) as bar,
+    ):
         for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
             index = keep.cumsum(0)[at] - 1
             for w in weights:
@@ -154,18 +157,14 @@ def raf_sensitivity(
     return assemble(worst, inputs, has_draws, len(weights), radius, info)
 
 
-def _weights(
-    W: Array | None, draws: int | None, seed: int, inputs: Inputs
-) -> tuple[Tensor, bool]:
+def _weights(W: Array | None, draws: int | None, seed: int, inputs: Inputs) -> tuple[Tensor, bool]:
     """W (R, d, d), and whether results have an axis of draws."""
     if W is not None:
         if draws is not None:
             raise ValueError("W and draws cannot both be given: draws asks for random W")
         return _checks.weights(W, inputs), W.ndim == 3
     count = 1 if draws is None else _checks.integer("draws", draws, low=1)
-    W = random_weights(
-        inputs.d, draws=count, seed=seed, dtype=inputs.dtype, device=inputs.device
-    )
+    W = random_weights(inputs.d, draws=count, seed=seed, dtype=inputs.dtype, device=inputs.device)
     return W, draws is not None
 
 
@@ -178,7 +177,7 @@ def _worst_case(
     seed: int,
     bar: tqdm[Any],
 ) -> Worst:
-    """Search the words `index` of a text without masked words; `at` are their positions in the user's text."""
+    """Search the words `index` of `problem`, which stand at `at` in the user's text."""
     norm = problem.norm
     empty = torch.zeros(len(index), problem.d, dtype=problem.dtype, device=index.device)
     if len(index) == 0 or float(norm) == 0 or ball.radius == 0:
@@ -199,7 +198,8 @@ def _worst_case(
         else:
             point, taken = search.raf(
                 _closed_form(problem, part),
-                () if problem.weight_fn.exponential
+                ()
+                if problem.weight_fn.exponential
                 else [_closed_form(problem, part, curve) for curve in _CURVES],
                 basis,
             )
@@ -229,4 +229,5 @@ def _basis(problem: RafProblem) -> Tensor | None:
         return None
     text = problem.text
     rows = torch.cat([text.X, text.queries * d**0.5, text.keys * d**0.5]).to(problem.dtype)
-    return torch.linalg.qr(rows.mT).Q
+    basis: Tensor = torch.linalg.qr(rows.mT).Q
+    return basis

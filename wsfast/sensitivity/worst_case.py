@@ -1,4 +1,4 @@
-"""The worst case over the ball at every position: starts, schedule, small basis, polish (docs/design.md, section 3)."""
+"""The worst case over the ball at every position (docs/design.md, section 3)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ class Search:
         self.schedule = schedule
         self.directions = directions
 
-    def raf(self, objective: ClosedForm, smoothed: Sequence[ClosedForm], basis: Tensor | None) -> tuple[Point, int]:
-        """Random attention features: in the span of `basis` (d, r) first, if given, then in full d."""
+    def raf(
+        self, objective: ClosedForm, smoothed: Sequence[ClosedForm], basis: Tensor | None
+    ) -> tuple[Point, int]:
+        """As `run`; first in the span of `basis` (d, r), if given, then in full d."""
         if basis is None:
             return self.run(objective, smoothed)
         inside = Search(self.ball, self.schedule, self.directions @ basis)
@@ -70,9 +72,10 @@ class Search:
         return polished, steps + more
 
     def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
-        """The best point at each position, and the steps taken from the best start, exploration included.
+        """The best point at each position, and the steps that led to it, exploration included.
 
-        `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the search.
+        `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
+        search.
         """
         ball, schedule = self.ball, self.schedule
         starts = on_sphere(self.directions, ball.radius).expand(objective.positions, -1, -1)
@@ -113,9 +116,9 @@ def _best_on_grid(objective: Objective, radius: float, like: Tensor) -> Tensor:
     found = []
     for group in grid:
         values = [
-            objective.evaluator(len(part)).value_and_gradient(
-                part.expand(objective.positions, -1, -1).contiguous()
-            )[0].clone()
+            objective.evaluator(len(part))
+            .value_and_gradient(part.expand(objective.positions, -1, -1).contiguous())[0]
+            .clone()
             for part in group.split(128)
         ]
         found.append(group[torch.cat(values, 1).argmax(1)])

@@ -1,0 +1,184 @@
+"""What wsfast is measured against, written once and without wsfast's engine.
+
+Only `ClosedFormSearch` uses wsfast: it is the closed form in PyTorch autograd, the engine being what the
+comparison leaves out. `X` is (n, d), `W` (d, d) throughout.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation import closed_form
+from wsfast.perturbation.problem import RafProblem
+from wsfast.perturbation.text_state import PositionState
+
+# -- the definition -------------------------------------------------------------------------------
+
+
+def layer(X: Tensor, W: Tensor) -> Tensor:
+    """φ(X) = softmax(X W Xᵀ/√d) X of texts (..., n, d)."""
+    scores = (X @ W) @ X.mT / X.shape[-1] ** 0.5
+    return scores.softmax(-1) @ X
+
+
+def perturbed_texts(X: Tensor, positions: Tensor, delta: Tensor) -> Tensor:
+    """One text (m, n, d) for each position (m,) and its Δ (m, d)."""
+    rows = torch.arange(len(positions))
+    return X.expand(len(positions), -1, -1).index_put((rows, positions), X[positions] + delta)
+
+
+def batched_norms(X: Tensor, W: Tensor, phi: Tensor, positions: Tensor, delta: Tensor) -> Tensor:
+    """‖φ(X^i(Δ)) - φ(X)‖ (m,), all perturbed texts as one batch; `phi` is φ(X)."""
+    return (layer(perturbed_texts(X, positions, delta), W) - phi).norm(dim=(1, 2))
+
+
+def batched_norms_and_gradient(
+    X: Tensor, W: Tensor, phi: Tensor, positions: Tensor, delta: Tensor, norms=batched_norms
+) -> tuple[Tensor, Tensor]:
+    """The squared norms (m,) and their gradient (m, d), by autograd."""
+    delta = delta.detach().requires_grad_()
+    squared = norms(X, W, phi, positions, delta).square()
+    (gradient,) = torch.autograd.grad(squared.sum(), delta)
+    return squared.detach(), gradient
+
+
+def descend_at_position(X: Tensor, W: Tensor, position: int, steps: int, start: Tensor) -> float:
+    """The paper's procedure: float64, gradient descent on Δ (d,) at one position by autograd; its S.
+
+    The paper takes 50·n steps. Every step computes the layer of the perturbed text and differentiates it.
+    """
+    X, W, delta = X.double(), W.double(), start.double()
+    radius = X.shape[1] ** 0.5
+    phi = layer(X, W)
+    size = phi.norm()
+    best = 0.0
+    for _ in range(steps):
+        delta = delta.detach().requires_grad_()
+        moved = torch.cat([X[:position], (X[position] + delta)[None], X[position + 1 :]])
+        loss = -(layer(moved, W) - phi).norm() / size
+        (gradient,) = torch.autograd.grad(loss, delta)
+        best = max(best, -loss.item())
+        with torch.no_grad():
+            delta = delta - 0.1 * radius * gradient / gradient.norm()
+            delta = delta * (radius / delta.norm()).clamp(max=1)
+    return best
+
+
+# -- the closed form in PyTorch autograd ----------------------------------------------------------
+
+
+class ClosedFormSearch:
+    """Worst case at all positions by autograd of the closed form in full d, `starts` starts at once."""
+
+    def __init__(self, X: Tensor, W: Tensor, starts: int) -> None:
+        self.X, self.W = X, W
+        self.starts = starts
+        self.radius = X.shape[1] ** 0.5
+
+    def prepare(self) -> tuple[PositionState, Tensor]:
+        """The state of all positions in the dtype of X, and ‖φ(X)‖."""
+        budget = 2**40
+        problem = RafProblem(self.X, self.W, WeightFn("softmax"), "torch", budget)
+        return problem.state(torch.arange(len(self.X))).to(self.X.dtype), problem.norm
+
+    def first(self, state: PositionState) -> Tensor:
+        """Starts (n, s, d) at the sphere: the direction that raises all scores, and random ones."""
+        n, d = self.X.shape
+        generator = torch.Generator().manual_seed(0)
+        starts = torch.randn(self.starts, d, generator=generator, dtype=self.X.dtype)
+        starts[0] = state.stacked[:n].sum(0)
+        return self._onto_sphere(starts).expand(n, -1, -1).contiguous()
+
+    def step(
+        self, state: PositionState, delta: Tensor, best: tuple[Tensor, ...] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """From trials (n, s, d) to the next trials and the best so far: Δ, value, gradient, step size."""
+        moving = delta.detach().requires_grad_()
+        value = closed_form.squared_norms(state, moving)[0]
+        (gradient,) = torch.autograd.grad(value.sum(), moving)
+        value = value.detach()
+        if best is None:
+            best = (delta, value, gradient, torch.ones_like(value))
+        else:
+            rose = value > best[1]
+            keep = rose[..., None]
+            best = (
+                torch.where(keep, delta, best[0]),
+                torch.where(rose, value, best[1]),
+                torch.where(keep, gradient, best[2]),
+                torch.where(rose, (2 * best[3]).clamp(max=1), best[3] / 2),
+            )
+        at, _, slope, beta = best
+        pull = self.radius * slope / slope.norm(dim=-1, keepdim=True)
+        return self._onto_sphere(at + beta[..., None] * (pull - at)), best
+
+    def run(self, steps: int) -> float:
+        """S after `steps` steps from every start."""
+        state, norm = self.prepare()
+        delta, best = self.first(state), None
+        for _ in range(steps):
+            delta, best = self.step(state, delta, best)
+        return float(best[1].max().sqrt() / norm)
+
+    def _onto_sphere(self, delta: Tensor) -> Tensor:
+        return delta * (self.radius / delta.norm(dim=-1, keepdim=True))
+
+
+# -- products and attention -----------------------------------------------------------------------
+
+
+class MatrixProducts:
+    """The matrix products of one ascent step, and nothing else: into memory allocated beforehand."""
+
+    def __init__(self, n: int, d: int, starts: int, dtype: torch.dtype = torch.float32) -> None:
+        rows = n * starts
+        self.delta = torch.randn(rows, d, dtype=dtype)
+        # Queries, features and keys (n, d) each, and the bilinear form (d, d).
+        self.stacked = torch.randn(3 * n + d, d, dtype=dtype)
+        self.words = torch.randn(n, d, dtype=dtype)
+        self.own_attention = torch.randn(rows, n, dtype=dtype)
+        self.products = torch.empty(rows, 3 * n + d, dtype=dtype)
+        self.own_delta = torch.empty(rows, d, dtype=dtype)
+        self.own_products = torch.empty(rows, n, dtype=dtype)
+        self.gradient = torch.empty(rows, d, dtype=dtype)
+        self.pulled = 3 * n
+
+    def run(self) -> None:
+        torch.mm(self.delta, self.stacked.mT, out=self.products)
+        torch.mm(self.own_attention, self.words, out=self.own_delta)
+        torch.mm(self.own_delta, self.words.mT, out=self.own_products)
+        torch.mm(self.products[:, : self.pulled], self.stacked[: self.pulled], out=self.gradient)
+
+
+def sdpa_features(X: Tensor, W: Tensor) -> Tensor:
+    """φ(X) by PyTorch's fused attention, the product X W included."""
+    words = X[None, None]
+    return scaled_dot_product_attention((X @ W)[None, None], words, words)[0, 0]
+
+
+class Statistics(NamedTuple):
+    """φ (n, d), and of each row its largest word, that one's score, the rest's log-sum-exp and mean."""
+
+    phi: Tensor
+    top: Tensor
+    top_score: Tensor
+    others: Tensor
+    others_mean: Tensor
+
+
+def sdpa_features_and_statistics(X: Tensor, W: Tensor) -> Statistics:
+    """Features by PyTorch's fused attention, then the statistics of each row by PyTorch operations.
+
+    Fused attention keeps no scores, so that the statistics compute them again.
+    """
+    scale = X.shape[1] ** -0.5
+    phi = sdpa_features(X, W)
+    scores = (X @ W) @ X.mT * scale
+    top_score, top = scores.max(-1)
+    rest = scores.scatter(-1, top[:, None], -torch.inf)
+    return Statistics(phi, top, top_score, rest.logsumexp(-1), rest.softmax(-1) @ X)

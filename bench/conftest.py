@@ -1,0 +1,191 @@
+"""Options, the machine, threads, cases by size, and the table at the end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wsfast import _native
+
+from .measure import Baseline, Limits, Row, Turns, markdown, ratio_text
+
+SIZES = ("smoke", "quick", "full")
+LIMITS = {
+    "smoke": Limits(seconds=0.1, fewest=2, most=3),
+    "quick": Limits(seconds=1.5, fewest=3, most=25),
+    "full": Limits(seconds=10.0, fewest=7, most=101),
+}
+ALL_THREADS = torch.get_num_threads()
+ROWS = pytest.StashKey[list[Row]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("wsfast benchmarks")
+    group.addoption(
+        "--size",
+        choices=SIZES,
+        default="quick",
+        help="smoke: seconds, tiny shapes; quick: minutes; full: more shapes and repeats",
+    )
+    group.addoption(
+        "--enforce", action="store_true", help="a measuring stick that is not met is a failure"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[ROWS] = []
+    config.addinivalue_line(
+        "markers", "cases(names, smoke=, quick=, full=): parameters by --size; full adds to quick"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for mark in metafunc.definition.iter_markers("cases"):
+        size = metafunc.config.getoption("--size")
+        values = mark.kwargs.get(size, [])
+        if size == "full":
+            values = [*mark.kwargs["quick"], *values]
+        metafunc.parametrize(mark.args[0], values)
+    if "threads" in metafunc.fixturenames:
+        counts = {1} if metafunc.config.getoption("--size") == "smoke" else {1, ALL_THREADS}
+        metafunc.parametrize("threads", sorted(counts), indirect=True)
+
+
+def cpu_name() -> str:
+    """Model name, with family and model where Linux tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    name = facts.get("model name", platform.machine())
+    if "cpu family" in facts:
+        name += f" (family {facts['cpu family']}, model {facts['model']})"
+    return name
+
+
+def machine() -> dict[str, str]:
+    module = _native.cpu_module()
+    return {
+        "CPU": cpu_name(),
+        "cores": str(os.cpu_count()),
+        "instruction set": "none" if module is None else module.isa_used(),
+        "PyTorch": torch.__version__,
+        "MKL": str(torch.backends.mkl.is_available()),
+    }
+
+
+def machine_line(config: pytest.Config) -> str:
+    facts = ", ".join(f"{label} {value}" for label, value in machine().items())
+    return f"{facts}, size {config.getoption('--size')}"
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"wsfast benchmarks: {machine_line(config)}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    rows = config.stash[ROWS]
+    if not rows:
+        return
+    terminalreporter.section("time of wsfast / time of the baseline")
+    terminalreporter.write_line(machine_line(config))
+    terminalreporter.write_line("")
+    for line in markdown(rows):
+        terminalreporter.write_line(line)
+    sticks = [row.met for row in rows if row.met is not None]
+    terminalreporter.write_line("")
+    terminalreporter.write_line(f"{sum(sticks)} of {len(sticks)} measuring sticks met")
+
+
+@pytest.fixture
+def size(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("--size")
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest, benchmark: Any) -> Callable[[Row], None]:
+    """``record(row)`` adds a line to the table; with ``--enforce`` a stick not met fails the test."""
+    benchmark.group = request.module.__name__.rpartition(".")[2]
+    benchmark.extra_info |= machine()
+
+    def add(row: Row) -> None:
+        request.config.stash[ROWS].append(row)
+        if request.config.getoption("--enforce") and row.met is False:
+            pytest.fail(f"{row.figure}, the stick is {row.stick} ({row.against})")
+
+    return add
+
+
+@pytest.fixture
+def compare(
+    benchmark: Any,
+    threads: int,
+    size: str,
+    record: Callable[[Row], None],
+) -> Callable[..., None]:
+    """``compare(operation, case, candidate, baselines)`` measures in turns and records the ratios."""
+
+    def run(
+        operation: str, case: str, candidate: Callable[[], object], baselines: list[Baseline]
+    ) -> None:
+        turns = Turns(candidate, baselines, LIMITS[size])
+        turns.run(benchmark)
+        benchmark.extra_info |= {"threads": threads, "calls per round": turns.calls}
+        rows = []
+        for baseline in baselines:
+            ratio, low, high = turns.figure(baseline)
+            times = turns.baseline_times[baseline.name]
+            benchmark.extra_info[baseline.name] = {
+                "ratio": ratio,
+                "quartiles": [low, high],
+                "seconds": statistics.median(times) / baseline.share,
+                "note": baseline.note,
+            }
+            stick = baseline.at_most
+            rows.append(
+                Row(
+                    operation,
+                    case,
+                    threads,
+                    baseline.name,
+                    f"{ratio_text(ratio)} ({ratio_text(low)} to {ratio_text(high)})",
+                    "" if stick is None else f"≤ {ratio_text(stick)}",
+                    None if stick is None or size == "smoke" else ratio <= stick,
+                    baseline.note,
+                )
+            )
+        for row in rows:
+            record(row)
+
+    return run
+
+
+@pytest.fixture
+def fresh_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch.compile with nothing cached, so that its time can be told; skips where no C++ compiler serves it."""
+    from torch._inductor import cpp_builder, exc
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    try:
+        cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        pytest.skip("torch.compile finds no C++ compiler")
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()

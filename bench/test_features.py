@@ -1,0 +1,73 @@
+"""Features φ(X), against PyTorch's fused attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import wsfast
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.text_state import TextState, prepare_text
+
+from . import baselines
+from .inputs import text_and_weights
+from .measure import Baseline
+
+STICK_UP_TO = 2048
+
+
+@pytest.mark.cases(
+    "n, d",
+    smoke=[(16, 48)],
+    quick=[(16, 384), (64, 768), (256, 384), (512, 768), (2048, 384), (2048, 768)],
+    full=[(128, 768), (1024, 384), (1024, 768), (4096, 384)],
+)
+def test_features(compare, n, d):
+    X, W = text_and_weights(n, d)
+    phi = baselines.sdpa_features(X, W)
+    torch.testing.assert_close(wsfast.raf_features(X, W), phi, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(baselines.layer(X, W), phi, rtol=1e-4, atol=1e-5)
+    compare(
+        "features",
+        f"n={n}, d={d}",
+        lambda: wsfast.raf_features(X, W),
+        [
+            Baseline(
+                "sdpa, XW included",
+                lambda: baselines.sdpa_features(X, W),
+                at_most=1.05 if n <= STICK_UP_TO else None,
+            ),
+            Baseline("definition", lambda: baselines.layer(X, W)),
+        ],
+    )
+
+
+@pytest.mark.cases(
+    "n, d",
+    smoke=[(16, 48)],
+    quick=[(64, 768), (512, 384)],
+    full=[(128, 768), (512, 768), (2048, 384)],
+)
+def test_features_with_statistics(compare, n, d):
+    X, W = text_and_weights(n, d, torch.float64)
+
+    def prepare() -> TextState:
+        return prepare_text(X, W, WeightFn("softmax"), native=True, tile=4096)
+
+    def with_keys() -> baselines.Statistics:
+        # The state holds these besides: counted on both sides.
+        assert (X @ W.mT).shape == (W + W.mT)[:1].expand(n, -1).shape
+        return baselines.sdpa_features_and_statistics(X, W)
+
+    state, expected = prepare(), with_keys()
+    shift = X.mean(0)  # the state's coordinates
+    torch.testing.assert_close(state.phi + shift, expected.phi)
+    torch.testing.assert_close(state.others_mean + shift, expected.others_mean)
+    torch.testing.assert_close(state.statistics.others, expected.others)
+    assert state.statistics.top.equal(expected.top)
+    compare(
+        "features and statistics",
+        f"n={n}, d={d}, float64",
+        prepare,
+        [Baseline("sdpa, then statistics in PyTorch", with_keys, at_most=1.0)],
+    )

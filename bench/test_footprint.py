@@ -1,0 +1,113 @@
+"""Memory, import time and build time, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .measure import Row
+
+ROOT = Path(__file__).parents[1]
+
+MEMORY = """
+import resource, sys, torch, wsfast
+n, threads = int(sys.argv[1]), int(sys.argv[2])
+torch.set_num_threads(threads)
+X = torch.randn(n, 384)
+unit = 1024 if sys.platform == "linux" else 1
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+result = wsfast.raf_sensitivity(X, positions=[0, 5])
+assert result.per_word[[0, 5]].isfinite().all()
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+"""
+
+IMPORT = """
+import time, numpy, torch
+start = time.perf_counter()
+import wsfast
+print(time.perf_counter() - start)
+"""
+
+
+def _python(code: str, *arguments: object) -> list[float]:
+    """The numbers that `code` prints, run away from this folder by a fresh interpreter."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+@pytest.mark.cases("n", smoke=[256], quick=[8192], full=[])
+def test_memory(benchmark, record, threads, size, n):
+    pytest.importorskip("resource", reason="peak memory is read by the module resource")
+    before, peak = benchmark.pedantic(_python, args=(MEMORY, n, threads), rounds=1)
+    gib = 2**30
+    benchmark.extra_info |= {"threads": threads, "peak bytes": peak, "bytes before": before}
+    record(
+        Row(
+            "memory of raf_sensitivity",
+            f"n={n}, d=384, positions=[0, 5]",
+            threads,
+            "",
+            f"{peak / gib:.2f} GiB at the peak",
+            "≤ 4 GiB",
+            None if size == "smoke" else peak <= 4 * gib,
+            f"of it {before / gib:.2f} GiB before the call (PyTorch, X)",
+        )
+    )
+
+
+def test_import(benchmark, record, size):
+    times: list[float] = []
+
+    def run() -> None:
+        times.extend(_python(IMPORT))
+
+    rounds = 2 if size == "smoke" else 7
+    benchmark.pedantic(run, rounds=rounds)
+    seconds = sorted(times)[len(times) // 2]
+    benchmark.extra_info["seconds beyond torch"] = times
+    record(
+        Row(
+            "import wsfast",
+            "beyond torch and numpy",
+            1,
+            "",
+            f"{seconds:.3f} s ({min(times):.3f} to {max(times):.3f})",
+            "≤ 0.1 s",
+            None if size == "smoke" else seconds <= 0.1,
+        )
+    )
+
+
+def test_build(benchmark, record, tmp_path, size):
+    """`pip wheel` from a copy of the source tree, with what it downloads for the build."""
+    if size != "full":
+        pytest.skip("only with --size full")
+    if not (ROOT / "setup.py").is_file():
+        pytest.skip("bench/ is not in a source tree")
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info")
+    )
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source]
+    environment = os.environ | {"WSFAST_NATIVE": "1"}
+    benchmark.pedantic(lambda: subprocess.run(command, check=True, env=environment), rounds=1)
+    if benchmark.disabled:
+        return
+    seconds = benchmark.stats.stats.max
+    record(
+        Row(
+            "pip wheel . --no-deps",
+            "build isolation, downloads counted",
+            os.cpu_count() or 1,
+            "",
+            f"{seconds:.0f} s",
+            "≤ 90 s",
+            seconds <= 90,
+        )
+    )

@@ -1,0 +1,160 @@
+"""Gradients: of the torch backend by autograd, and of the compiled kernels by their own formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from definition import WEIGHT_FNS, random_text
+
+from wsfast import raf_delta_norms, raf_deltas, random_weights
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.evaluators import TorchEvaluator
+from wsfast.perturbation.problem import RafProblem
+
+SEARCHED = [
+    WeightFn("softmax"),
+    WeightFn("relu"),
+    WeightFn("relu", normalize=False),
+    WeightFn("squareplus", curve=0.48),
+    WeightFn("squareplus", curve=0.0192),
+    WeightFn("squareplus", normalize=False, curve=0.48),
+]
+weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
+searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
+
+
+@weight_fns
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_delta_norms(weight_fn, normalize, backend):
+    X = torch.stack([random_text(4, 3, seed)[0] for seed in (0, 1)]).requires_grad_()
+    W = random_weights(3, draws=2, dtype=torch.float64).requires_grad_()
+    delta = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([True, False, True, True])
+
+    def norms(X, W, delta):
+        out = raf_delta_norms(
+            X, W, delta, weight_fn=weight_fn, normalize=normalize, mask=mask, backend=backend
+        )
+        return out[:, :, mask]
+
+    torch.autograd.gradcheck(norms, (X, W, delta))
+    for gradient in torch.autograd.grad(norms(X, W, delta).sum(), (X, W, delta)):
+        assert float(gradient.norm()) > 1e-3
+
+
+@weight_fns
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_deltas(weight_fn, normalize, backend):
+    X, W = (x.requires_grad_() for x in random_text(4, 3))
+    delta = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(
+        lambda X, W, delta: raf_deltas(
+            X, W, 2, delta, weight_fn=weight_fn, normalize=normalize, backend=backend
+        ),
+        (X, W, delta),
+    )
+
+
+@pytest.mark.parametrize("argument", [0, 1, 2])
+def test_backend_for_gradients(argument):
+    inputs = [*random_text(4, 3), torch.ones(1, 3, dtype=torch.float64)]
+    inputs[argument].requires_grad_()
+    assert raf_delta_norms(*inputs).requires_grad
+    with torch.no_grad():
+        assert not raf_delta_norms(*inputs).requires_grad
+
+
+@pytest.mark.needs("native")
+@pytest.mark.parametrize("argument", [0, 1, 2])
+def test_native_refuses_a_gradient(argument):
+    inputs = [*random_text(4, 3), torch.ones(1, 3, dtype=torch.float64)]
+    inputs[argument].requires_grad_()
+    with pytest.raises(ValueError, match="backend='native' gives no gradient"):
+        raf_delta_norms(*inputs, backend="native")
+
+
+def saturated_text(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Word 1 takes nearly all attention of most rows."""
+    X, W = random_text(n, d, 7)
+    if n > 1:
+        X[1] *= 5
+    return X, W
+
+
+@pytest.mark.needs("native")
+@searched
+@pytest.mark.parametrize("saturated", [False, True])
+def test_native_value_and_gradient(fn, saturated):
+    from wsfast.perturbation.native import NativeEvaluator
+
+    for n, d, starts in ((1, 1, 1), (1, 3, 2), (2, 1, 3), (5, 4, 1), (9, 7, 3), (17, 16, 2)):
+        X, W = saturated_text(n, d) if saturated else random_text(n, d, n)
+        problem = RafProblem(X, W, fn, "native", 2**20)
+        state = problem.state(torch.arange(n))
+        delta = torch.randn(n, starts, d, dtype=torch.float64)
+        delta[:, -1] *= 1e-3
+        value, gradient = NativeEvaluator(state, starts).value_and_gradient(delta)
+        expected = TorchEvaluator(state).value_and_gradient(delta)
+        torch.testing.assert_close(value, expected[0], rtol=1e-9, atol=1e-18)
+        size = expected[1].norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        assert float(((gradient - expected[1]) / size).abs().max()) <= 1e-8
+        # Finite differences of the kernel's own value.
+        step = 1e-6
+        evaluator = NativeEvaluator(state, starts)
+        for k in range(d):
+            shift = torch.zeros(d, dtype=torch.float64)
+            shift[k] = step
+            up = evaluator.value_and_gradient(delta + shift)[0].clone()
+            down = evaluator.value_and_gradient(delta - shift)[0].clone()
+            slope = (up - down) / (2 * step)
+            rounding = 1e-9 * float(value.max())
+            assert bool(((slope - gradient[..., k]).abs() <= 1e-5 * size[..., 0] + rounding).all())
+        # The value that comes without a gradient is the same.
+        without = NativeEvaluator(state, starts).squared_norms(delta)[0]
+        torch.testing.assert_close(without, value, rtol=1e-10, atol=1e-18)
+
+
+@pytest.mark.needs("native")
+@searched
+def test_native_gradient_in_float32(fn):
+    from wsfast.perturbation.native import NativeEvaluator
+
+    X, W = random_text(19, 9, 2)
+    exact = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(19))
+    delta = torch.randn(19, 4, 9, dtype=torch.float64)
+    value, gradient = NativeEvaluator(exact, 4).value_and_gradient(delta)
+    rounded = NativeEvaluator(exact.to(torch.float32), 4)
+    value32, gradient32 = rounded.value_and_gradient(delta.float())
+    assert value32.dtype == gradient32.dtype == torch.float32
+    torch.testing.assert_close(value32.double(), value, rtol=1e-4, atol=0)
+    size = gradient.norm(dim=-1, keepdim=True)
+    assert float(((gradient32.double() - gradient) / size).abs().max()) <= 1e-4
+
+
+@pytest.mark.needs("native")
+@searched
+def test_positions_of_a_state_can_be_selected_and_repeated(fn):
+    from wsfast.perturbation.native import NativeEvaluator
+
+    X, W = saturated_text(8, 5)
+    state = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(8))
+    delta = torch.randn(8, 2, 5, dtype=torch.float64)
+    value, gradient = (x.clone() for x in NativeEvaluator(state, 2).value_and_gradient(delta))
+    keep = torch.tensor([6, 1, 1, 0, 3])
+    some = NativeEvaluator(state.select(keep), 2).value_and_gradient(delta[keep])
+    torch.testing.assert_close(some[0], value[keep], rtol=1e-12, atol=0)
+    torch.testing.assert_close(some[1], gradient[keep])
+
+
+@searched
+def test_projection_is_the_same_problem(fn):
+    n, d = 3, 12
+    X, W = random_text(n, d, 1)
+    problem = RafProblem(X, W, fn, "torch", 2**20)
+    state = problem.state(torch.arange(n))
+    basis = torch.linalg.qr(torch.cat([X, X @ W, X @ W.T]).T).Q
+    inside = torch.randn(n, 2, basis.shape[1], dtype=torch.float64)
+    value, gradient = TorchEvaluator(state).value_and_gradient(inside @ basis.T)
+    projected = TorchEvaluator(state.project(basis)).value_and_gradient(inside)
+    torch.testing.assert_close(projected[0], value)
+    torch.testing.assert_close(projected[1], gradient @ basis)
