@@ -1,7 +1,7 @@
 """What wsfast is measured against, written once and without wsfast's engine.
 
-Only `ClosedFormSearch` uses wsfast: it is the closed form in PyTorch autograd, the engine being what the
-comparison leaves out. `X` is (n, d), `W` (d, d) throughout.
+Only `ClosedFormSearch` uses wsfast, namely its closed form in PyTorch operations, differentiated by
+autograd. `X` is (n, d), `W` (d, d) throughout.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def batched_norms_and_gradient(
 
 
 def descend_at_position(X: Tensor, W: Tensor, position: int, steps: int, start: Tensor) -> float:
-    """The paper's procedure: float64, gradient descent on Δ (d,) at one position by autograd; its S.
+    """The paper's procedure, 50·n steps long there: gradient descent on Δ (d,) at one position.
 
-    The paper takes 50·n steps. Every step computes the layer of the perturbed text and differentiates it.
+    In float64; each step computes the layer of the perturbed text and differentiates it. Returns S.
     """
     X, W, delta = X.double(), W.double(), start.double()
     radius = X.shape[1] ** 0.5
@@ -73,7 +73,7 @@ def descend_at_position(X: Tensor, W: Tensor, position: int, steps: int, start: 
 
 
 class ClosedFormSearch:
-    """Worst case at all positions by autograd of the closed form in full d, `starts` starts at once."""
+    """Worst case at all positions by autograd of the closed form, in full d, all starts at once."""
 
     def __init__(self, X: Tensor, W: Tensor, starts: int) -> None:
         self.X, self.W = X, W
@@ -97,7 +97,7 @@ class ClosedFormSearch:
     def step(
         self, state: PositionState, delta: Tensor, best: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """From trials (n, s, d) to the next trials and the best so far: Δ, value, gradient, step size."""
+        """From trials (n, s, d) to the next, and the best so far: Δ, value, gradient, step size."""
         moving = delta.detach().requires_grad_()
         value = closed_form.squared_norms(state, moving)[0]
         (gradient,) = torch.autograd.grad(value.sum(), moving)
@@ -133,7 +133,7 @@ class ClosedFormSearch:
 
 
 class MatrixProducts:
-    """The matrix products of one ascent step, and nothing else: into memory allocated beforehand."""
+    """The matrix products of one ascent step and nothing else, into memory allocated before."""
 
     def __init__(self, n: int, d: int, starts: int, dtype: torch.dtype = torch.float32) -> None:
         rows = n * starts
@@ -162,7 +162,7 @@ def sdpa_features(X: Tensor, W: Tensor) -> Tensor:
 
 
 class Statistics(NamedTuple):
-    """φ (n, d), and of each row its largest word, that one's score, the rest's log-sum-exp and mean."""
+    """φ (n, d); of each row its largest word, its score, the others' log-sum-exp and mean."""
 
     phi: Tensor
     top: Tensor

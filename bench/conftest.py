@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "cases(names, smoke=, quick=, full=): parameters by --size; full adds to quick"
     )
+    config.addinivalue_line("markers", "one_thread: slow, and not repeated with all threads")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -54,8 +55,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             values = [*mark.kwargs["quick"], *values]
         metafunc.parametrize(mark.args[0], values)
     if "threads" in metafunc.fixturenames:
-        counts = {1} if metafunc.config.getoption("--size") == "smoke" else {1, ALL_THREADS}
-        metafunc.parametrize("threads", sorted(counts), indirect=True)
+        alone = metafunc.definition.get_closest_marker("one_thread")
+        smoke = metafunc.config.getoption("--size") == "smoke"
+        counts = {1} if alone or smoke else {1, ALL_THREADS}
+        metafunc.parametrize("threads", sorted(counts), indirect=True, ids="threads{}".format)
 
 
 def cpu_name() -> str:
@@ -101,13 +104,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for line in markdown(rows):
         terminalreporter.write_line(line)
     sticks = [row.met for row in rows if row.met is not None]
-    terminalreporter.write_line("")
-    terminalreporter.write_line(f"{sum(sticks)} of {len(sticks)} measuring sticks met")
+    if sticks:
+        terminalreporter.write_line("")
+        terminalreporter.write_line(f"{sum(sticks)} of {len(sticks)} measuring sticks met")
 
 
 @pytest.fixture
 def size(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("--size")
+
+
+@pytest.fixture
+def native() -> None:
+    """Skips where the compiled module is missing."""
+    if _native.cpu_module() is None:
+        pytest.skip(f"no compiled module: {_native.why_missing()}")
 
 
 @pytest.fixture
@@ -120,7 +131,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest, benchmark: Any) -> Callable[[Row], None]:
-    """``record(row)`` adds a line to the table; with ``--enforce`` a stick not met fails the test."""
+    """``record(row)`` adds a line to the table; with ``--enforce`` a missed stick is a failure."""
     benchmark.group = request.module.__name__.rpartition(".")[2]
     benchmark.extra_info |= machine()
 
@@ -139,7 +150,7 @@ def compare(
     size: str,
     record: Callable[[Row], None],
 ) -> Callable[..., None]:
-    """``compare(operation, case, candidate, baselines)`` measures in turns and records the ratios."""
+    """``compare(operation, case, candidate, baselines)`` measures in turns, records the ratios."""
 
     def run(
         operation: str, case: str, candidate: Callable[[], object], baselines: list[Baseline]
@@ -178,7 +189,7 @@ def compare(
 
 @pytest.fixture
 def fresh_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """torch.compile with nothing cached, so that its time can be told; skips where no C++ compiler serves it."""
+    """torch.compile with nothing cached; a skip where it finds no C++ compiler."""
     from torch._inductor import cpp_builder, exc
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -1,7 +1,7 @@
 """Measuring a candidate and its baselines alternately, and the table of their ratios.
 
-On a shared machine the speed changes from second to second. Candidate and baselines therefore take turns, each
-turn gives one ratio, and the median of these ratios is the figure.
+On a shared machine the speed changes from second to second. Candidate and baselines therefore take
+turns, each turn gives one ratio, and the median of these ratios is the figure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Limits(NamedTuple):
 class Baseline:
     """Something that wsfast is compared with.
 
-    Where `run` does only a part of the work, `share` is that part, the time is extrapolated, and `note` says so.
-    `at_most` is the measuring stick: the time of wsfast, in units of the baseline's.
+    Where `run` does only a part of the work, `share` is that part, the time is extrapolated, and
+    `note` says so. `at_most` is the measuring stick: the time of wsfast, in units of this one's.
+    `turns` bounds how often a slow one runs.
     """
 
     name: str
@@ -58,9 +59,8 @@ class Row:
 
     def cells(self) -> list[str]:
         verdict = {None: "", True: "met", False: "**not met**"}[self.met]
-        return [
-            self.operation, self.case, str(self.threads), self.against, self.figure, self.stick, verdict, self.note,
-        ]  # fmt: skip
+        measured = [self.operation, self.case, str(self.threads), self.against, self.figure]
+        return [*measured, self.stick, verdict, self.note]
 
 
 def markdown(rows: list[Row]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One step of the ascent in full d, all positions and 4 starts: value, gradient, and the step itself."""
+"""One step of the ascent in full d, all positions and 4 starts: values, gradients, the move."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ TEXTS = 16  # of the batched definition in one call
     quick=[(16, 768), (64, 768), (128, 768), (256, 768), (100, 384)],
     full=[(32, 768), (512, 768), (64, 192), (256, 384)],
 )
+@pytest.mark.usefixtures("native")
 def test_ascent_step(compare, threads, n, d):
     X, W = text_and_weights(n, d)
     search = baselines.ClosedFormSearch(X, W, STARTS)

@@ -1,4 +1,4 @@
-"""‖φ(X^i(Δ)) - φ(X)‖ at every position for m given Δ, against the definition: one layer for each."""
+"""‖φ(X^i(Δ)) - φ(X)‖ at every position for m given Δ; by definition, a layer for each."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ def test_delta_norms(compare, n, d, m):
     )
 
 
+@pytest.mark.one_thread
 @pytest.mark.filterwarnings("ignore")  # of the compiler of torch.compile, none of ours
 @pytest.mark.cases(
     "n, d, m", smoke=[(8, 48, 3)], quick=[(64, 384, 4)], full=[(64, 768, 16), (256, 384, 4)]

@@ -48,6 +48,7 @@ def test_features(compare, n, d):
     quick=[(64, 768), (512, 384)],
     full=[(128, 768), (512, 768), (2048, 384)],
 )
+@pytest.mark.usefixtures("native")
 def test_features_with_statistics(compare, n, d):
     X, W = text_and_weights(n, d, torch.float64)
 

@@ -41,6 +41,7 @@ def _python(code: str, *arguments: object) -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
+@pytest.mark.one_thread
 @pytest.mark.cases("n", smoke=[256], quick=[8192], full=[])
 def test_memory(benchmark, record, threads, size, n):
     pytest.importorskip("resource", reason="peak memory is read by the module resource")

@@ -55,7 +55,8 @@ def test_adversarial_texts(backend, weight_fn, normalize, dtype, data):
     got = raf_delta_norms(case.X, case.W, case.delta, **case.options, backend=backend)
     assert got.dtype == dtype
     assert torch.equal(got[:, 1], torch.zeros_like(got[:, 1])), "no change, yet a norm"
-    assert relative_error(got, expected, 1e-3 * norm) <= ACCURACY[dtype]
+    # The last is where squares leave the range of float32.
+    assert relative_error(got, expected, max(1e-3 * norm, 1e-18)) <= ACCURACY[dtype]
 
 
 @backends
@@ -111,8 +112,11 @@ def test_no_change_is_exactly_zero(backend, weight_fn, normalize, dtype):
     X, W = random_text(6, 4, 2, dtype)
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
     zero = torch.zeros(4, dtype=dtype)
-    assert torch.equal(raf_delta_norms(X, W, zero[None], **options), torch.zeros(6, 1, dtype=dtype))
-    assert torch.equal(raf_deltas(X, W, 3, zero, **options), torch.zeros_like(X))
+    norms, change = raf_delta_norms(X, W, zero[None], **options), raf_deltas(X, W, 3, zero, **options)
+    # The reference takes the difference of two products, which may be summed in different orders.
+    limit = 8 * torch.finfo(dtype).eps * float(X.norm()) if backend == "reference" else 0.0
+    assert float(norms.abs().max()) <= limit
+    assert float(change.abs().max()) <= limit
 
 
 # -- random inputs --------------------------------------------------------------------------------
@@ -207,16 +211,18 @@ def test_duplicate_and_zero_words(backend, weight_fn, normalize):
 @all_backends
 @pytest.mark.parametrize("normalize", [True, False])
 def test_relu_rows_that_fill_and_empty(backend, normalize):
-    # Row 0 has no weight before and row 1 none after: the mean jumps from and to 0.
-    X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
-    W = torch.tensor([[-1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    # Row 0 has no weight, and rows 1 and 2 have theirs on word 0 alone.
+    X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    W = torch.tensor([[-1.0, -1.0], [1.5, -3.0]], dtype=torch.float64)
+    assert (X @ W @ X.T > 0).tolist() == [[False] * 3, [True, False, False], [True, False, False]]
     delta = torch.tensor(
-        [[-2.0, 0.5], [0.0, -3.0], [3.0, 3.0], [-0.5, -0.25]], dtype=torch.float64
+        [[-2.0, 0.5], [0.0, -3.0], [3.0, -0.5], [-0.5, -0.25]], dtype=torch.float64
     ).expand(3, -1, -1)
+    # Both happen: a row that fills, and one that empties.
+    fills = [deltas(X, W, 1, delta[1, 1], "relu", normalize)[0].norm()]
+    fills.append(features(X + torch.eye(3, 1).double() * delta[0, 0], W, "relu", normalize)[1].norm())
+    assert [float(norm) > 0 for norm in fills] == [True, False]
     expected = delta_norms(X, W, delta, "relu", normalize)
-    rows = torch.relu(X @ W @ X.T).sum(1)
-    assert bool((rows == 0).any())
-    assert bool((rows > 0).any())
     got = raf_delta_norms(X, W, delta, weight_fn="relu", normalize=normalize, backend=backend)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=0)
 
@@ -312,14 +318,16 @@ def test_list_of_texts(backend):
 
 @all_backends
 @weight_fns
-@dtypes
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_memory_budget_changes_nothing(backend, weight_fn, normalize, dtype):
     X, W = random_text(13, 5, 1, dtype)
     delta = random_deltas(13, 7, 5, dtype)
     delta[:, 3] *= 1e-6
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
     tiny = raf_delta_norms(X, W, delta, memory_budget=1, **options)
-    torch.testing.assert_close(tiny, raf_delta_norms(X, W, delta, **options), rtol=1e-5, atol=0)
+    floor = 1e-2 * float(X.norm()) if backend == "reference" else 0.0
+    limit = 1e-5 if dtype == torch.float32 else 1e-12
+    assert relative_error(tiny, raf_delta_norms(X, W, delta, **options), floor) <= limit
 
 
 @backends

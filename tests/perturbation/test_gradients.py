@@ -27,7 +27,9 @@ searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_delta_norms(weight_fn, normalize, backend):
     X = torch.stack([random_text(4, 3, seed)[0] for seed in (0, 1)]).requires_grad_()
-    W = random_weights(3, draws=2, dtype=torch.float64).requires_grad_()
+    # With the identity on top every word attends to itself: no row is empty, no norm is 0.
+    W = random_weights(3, draws=2, dtype=torch.float64) + torch.eye(3, dtype=torch.float64)
+    W.requires_grad_()
     delta = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([True, False, True, True])
 
@@ -53,6 +55,18 @@ def test_deltas(weight_fn, normalize, backend):
         ),
         (X, W, delta),
     )
+
+
+@weight_fns
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_gradient_is_finite_where_nothing_changes(weight_fn, normalize, backend):
+    X, W = random_text(4, 3)
+    delta = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    norms = raf_delta_norms(
+        X, W, delta, weight_fn=weight_fn, normalize=normalize, backend=backend
+    )
+    norms.sum().backward()
+    assert torch.isfinite(delta.grad).all()
 
 
 @pytest.mark.parametrize("argument", [0, 1, 2])

@@ -24,7 +24,12 @@ def attention_weights(scores: Tensor, weight_fn: WeightFn, mask: Tensor | None =
 
 
 def attention_features(
-    X: Tensor, W: Tensor, weight_fn: WeightFn, mask: Tensor | None = None
+    X: Tensor,
+    W: Tensor,
+    weight_fn: WeightFn,
+    mask: Tensor | None = None,
+    *,
+    tile: int | None = None,
 ) -> Tensor:
     """g(X W Xᵀ/√d) X with normalised rows.
 
@@ -35,13 +40,18 @@ def attention_features(
         Broadcast against the leading axes of `X`.
     weight_fn : WeightFn
     mask : Tensor of bool, shape (..., n), optional
-        True where there is a word; the others neither attend nor are attended to. Every text has
-        one.
+        True where there is a word; the others neither attend nor are attended to. Every text has one.
+    tile : int, optional
+        Rows of attention formed at a time, to bound memory; by default all.
 
     Returns
     -------
     Tensor, shape (..., n, d)
     """
-    scores = (X @ W) @ X.mT / X.shape[-1] ** 0.5
-    phi = attention_weights(scores, weight_fn, mask) @ X
+    queries = X @ W / X.shape[-1] ** 0.5
+    rows = [
+        attention_weights(part @ X.mT, weight_fn, mask) @ X
+        for part in queries.split(tile or X.shape[-2], -2)
+    ]
+    phi = torch.cat(rows, -2)
     return phi if mask is None else phi * mask.unsqueeze(-1)

@@ -56,9 +56,13 @@ class RafProblem:
         return self._text(self.weight_fn)
 
     def _text(self, weight_fn: WeightFn) -> TextState:
+        native = self.backend == "native"
+        return prepare_text(self.X, self.W, weight_fn, native=native, tile=self._tile)
+
+    @property
+    def _tile(self) -> int:
         # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
-        tile = max(1, self.memory_budget // (4 * 8 * self.n))
-        return prepare_text(self.X, self.W, weight_fn, native=self.backend == "native", tile=tile)
+        return max(1, self.memory_budget // (4 * 8 * self.n))
 
     def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
         """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
@@ -73,7 +77,7 @@ class RafProblem:
 
     def phi(self, X: Tensor) -> Tensor:
         """Features by the definition, float64."""
-        return attention_features(X, self.W, self.weight_fn)
+        return attention_features(X, self.W, self.weight_fn, tile=self._tile)
 
     def definition(self, index: Tensor, dtype: torch.dtype) -> Definition:
         X, W = self.X.to(dtype), self.W.to(dtype)
