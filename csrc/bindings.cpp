@@ -1,5 +1,6 @@
 // The Python module wsfast._cpu.  Tensors cross as addresses: wsfast/perturbation/native.py and
-// wsfast/feature_maps/native.py have checked their device, dtype, shape and layout.  Torch is not seen here.
+// wsfast/feature_maps/native.py have checked their device, dtype, shape and layout.  Torch is not
+// seen here.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -44,9 +45,10 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
   const auto released = py::call_guard<py::gil_scoped_release>();
 
   py::class_<State>(m, ("PositionState" + suffix).c_str())
-      .def(py::init([](int weight_fn, double curve, std::int64_t positions, std::int64_t starts, std::int64_t n,
-                       std::int64_t d, Address index, Address word, Address logit, Address a, Address b, Address inv_b,
-                       Address others, Address c2, Address reach, Address own_logit, Address own_a, Address own_top,
+      .def(py::init([](int weight_fn, double curve, std::int64_t positions, std::int64_t starts,
+                       std::int64_t n, std::int64_t d, Address index, Address word, Address logit,
+                       Address a, Address b, Address inv_b, Address others, Address c2,
+                       Address reach, Address own_logit, Address own_a, Address own_top,
                        Address dominated_start, Address dominated_row, Address dominated_mean) {
              return State{static_cast<wsfast::WeightFn>(weight_fn),
                           curve,
@@ -70,28 +72,36 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
                           at<const std::int64_t>(dominated_row),
                           at<const T>(dominated_mean)};
            }),
-           py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("positions"), py::arg("starts"), py::arg("n"),
-           py::arg("d"), py::arg("index"), py::arg("word"), py::arg("logit"), py::arg("a"), py::arg("b"),
-           py::arg("inv_b"), py::arg("others"), py::arg("c2"), py::arg("reach"), py::arg("own_logit"), py::arg("own_a"),
-           py::arg("own_top"), py::arg("dominated_start"), py::arg("dominated_row"), py::arg("dominated_mean"));
+           py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("positions"),
+           py::arg("starts"), py::arg("n"), py::arg("d"), py::arg("index"), py::arg("word"),
+           py::arg("logit"), py::arg("a"), py::arg("b"), py::arg("inv_b"), py::arg("others"),
+           py::arg("c2"), py::arg("reach"), py::arg("own_logit"), py::arg("own_a"),
+           py::arg("own_top"), py::arg("dominated_start"), py::arg("dominated_row"),
+           py::arg("dominated_mean"));
 
   py::class_<Rows>(m, ("AscentRows" + suffix).c_str())
-      .def(py::init([](Address delta, Address products, Address own_weight, Address own_change, Address own_slope,
-                       Address dominated_coef, Address scalars, Address value, Address size) {
-             return Rows{at<const T>(delta),   at<T>(products),       at<T>(own_weight), at<T>(own_change),
-                         at<T>(own_slope),     at<T>(dominated_coef), at<T>(scalars),    at<T>(value),
-                         at<T>(size)};
+      .def(py::init([](Address delta, Address products, Address own_weight, Address own_change,
+                       Address own_slope, Address dominated_coef, Address scalars, Address value,
+                       Address size) {
+             return Rows{at<const T>(delta), at<T>(products),  at<T>(own_weight),
+                         at<T>(own_change),  at<T>(own_slope), at<T>(dominated_coef),
+                         at<T>(scalars),     at<T>(value),     at<T>(size)};
            }),
-           py::kw_only(), py::arg("delta"), py::arg("products"), py::arg("own_weight"), py::arg("own_change"),
-           py::arg("own_slope"), py::arg("dominated_coef"), py::arg("scalars"), py::arg("value"), py::arg("size"));
+           py::kw_only(), py::arg("delta"), py::arg("products"), py::arg("own_weight"),
+           py::arg("own_change"), py::arg("own_slope"), py::arg("dominated_coef"),
+           py::arg("scalars"), py::arg("value"), py::arg("size"));
 
   m.def(
       "delta_norms",
-      [](const State& state, const Rows& rows, int threads) { kernels_of<T>().delta_norms(state, rows, threads); },
+      [](const State& state, const Rows& rows, int threads) {
+        kernels_of<T>().delta_norms(state, rows, threads);
+      },
       py::arg("state"), py::arg("rows"), py::arg("threads"), released);
   m.def(
       "ascent_forward",
-      [](const State& state, const Rows& rows, int threads) { kernels_of<T>().ascent_forward(state, rows, threads); },
+      [](const State& state, const Rows& rows, int threads) {
+        kernels_of<T>().ascent_forward(state, rows, threads);
+      },
       py::arg("state"), py::arg("rows"), py::arg("threads"), released);
   m.def(
       "own_row",
@@ -108,34 +118,36 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
   m.def(
       "ascent_gradient",
       [](const State& state, const Rows& rows, Address own_delta, Address gradient, int threads) {
-        kernels_of<T>().ascent_gradient(state, rows, at<const T>(own_delta), at<T>(gradient), threads);
+        kernels_of<T>().ascent_gradient(state, rows, at<const T>(own_delta), at<T>(gradient),
+                                        threads);
       },
-      py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"), py::arg("threads"), released);
-  m.def(
-      ("take_step" + suffix).c_str(),
-      [](std::int64_t rows, std::int64_t d, double radius, Address delta, Address gradient, Address value,
-         Address best_delta, Address best_gradient, Address best_value, Address beta, int threads) {
-        kernels_of<T>().take_step(
-            StepRows<T>{rows, d, radius, at<T>(delta), at<const T>(gradient), at<const T>(value), at<T>(best_delta),
-                        at<T>(best_gradient), at<T>(best_value), at<T>(beta)},
-            threads);
-      },
-      py::kw_only(), py::arg("rows"), py::arg("d"), py::arg("radius"), py::arg("delta"), py::arg("gradient"),
-      py::arg("value"), py::arg("best_delta"), py::arg("best_gradient"), py::arg("best_value"), py::arg("beta"),
+      py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"),
       py::arg("threads"), released);
-  m.def(
-      ("attention_rows" + suffix).c_str(),
-      [](int weight_fn, double curve, std::int64_t rows, std::int64_t n, Address scores, Address mask,
-         std::int64_t rows_per_mask, Address top, Address top_score, Address others, int threads) {
-        kernels_of<T>().attention_rows(
-            AttentionRows<T>{static_cast<wsfast::WeightFn>(weight_fn), curve, rows, n, at<T>(scores),
-                             at<const std::uint8_t>(mask), rows_per_mask, at<std::int64_t>(top), at<T>(top_score),
-                             at<T>(others)},
-            threads);
-      },
-      py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("rows"), py::arg("n"), py::arg("scores"),
-      py::arg("mask"), py::arg("rows_per_mask"), py::arg("top"), py::arg("top_score"), py::arg("others"),
-      py::arg("threads"), released);
+  m.def(("take_step" + suffix).c_str(),
+        [](std::int64_t rows, std::int64_t d, double radius, Address delta, Address gradient,
+           Address value, Address best_delta, Address best_gradient, Address best_value,
+           Address beta, int threads) {
+          kernels_of<T>().take_step(
+              StepRows<T>{rows, d, radius, at<T>(delta), at<const T>(gradient), at<const T>(value),
+                          at<T>(best_delta), at<T>(best_gradient), at<T>(best_value), at<T>(beta)},
+              threads);
+        },
+        py::kw_only(), py::arg("rows"), py::arg("d"), py::arg("radius"), py::arg("delta"),
+        py::arg("gradient"), py::arg("value"), py::arg("best_delta"), py::arg("best_gradient"),
+        py::arg("best_value"), py::arg("beta"), py::arg("threads"), released);
+  m.def(("attention_rows" + suffix).c_str(),
+        [](int weight_fn, double curve, std::int64_t rows, std::int64_t n, Address scores,
+           Address mask, std::int64_t rows_per_mask, Address top, Address top_score, Address others,
+           int threads) {
+          kernels_of<T>().attention_rows(
+              AttentionRows<T>{static_cast<wsfast::WeightFn>(weight_fn), curve, rows, n,
+                               at<T>(scores), at<const std::uint8_t>(mask), rows_per_mask,
+                               at<std::int64_t>(top), at<T>(top_score), at<T>(others)},
+              threads);
+        },
+        py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("rows"), py::arg("n"),
+        py::arg("scores"), py::arg("mask"), py::arg("rows_per_mask"), py::arg("top"),
+        py::arg("top_score"), py::arg("others"), py::arg("threads"), released);
 }
 
 std::string compiler() {
@@ -151,7 +163,8 @@ std::string compiler() {
 }  // namespace
 
 PYBIND11_MODULE(_cpu, m) {
-  m.doc() = "CPU kernels of wsfast: closed forms of single-word perturbations of attention features.";
+  m.doc() =
+      "CPU kernels of wsfast: closed forms of single-word perturbations of attention features.";
   bind_kernels<float>(m, "32");
   bind_kernels<double>(m, "64");
 

@@ -1,13 +1,14 @@
-// The closed forms of docs/design.md, sections 2 and 3, for one (row j, perturbed word i) pair, written once for every
-// kernel, on the CPU and on CUDA devices.
+// The closed forms of docs/design.md, sections 2 and 3, for one (row j, perturbed word i) pair,
+// written once for every kernel, on the CPU and on CUDA devices.
 //
-// Notation: t = y_j . Delta is the change of the score S_ji; `alpha` the new attention of row j on word i;
-// `q` = alpha minus the old attention a; `dalpha` = d alpha / dt (= dq / dt).  Then
-//     delta_j = q c_ji + alpha Delta,      |delta_j|^2 = q^2 |c|^2 + 2 q alpha c.Delta + alpha^2 |Delta|^2.
+// Notation: t = y_j . Delta is the change of the score S_ji; `alpha` the new attention of row j on
+// word i; `q` = alpha minus the old attention a; `dalpha` = d alpha / dt (= dq / dt).  Then
+//     delta_j = q c_ji + alpha Delta,      |delta_j|^2 = q^2 |c|^2 + 2 q alpha c.Delta + alpha^2
+//     |Delta|^2.
 //
-// Structs go by value: one whose address is taken keeps a compiler from vectorising the loop around it.
-// Everything sits in an anonymous namespace: a function compiled for AVX-512 must never be the copy that the linker
-// picks for the baseline.
+// Structs go by value: one whose address is taken keeps a compiler from vectorising the loop around
+// it. Everything sits in an anonymous namespace: a function compiled for AVX-512 must never be the
+// copy that the linker picks for the baseline.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,8 @@ WSFAST_FN T power_of_two(typename Bits<T>::Int k) {  // 2^k for a normal result
   return out;
 }
 
-// exp(x) and expm1(x) from one range reduction; both keep full relative accuracy, exp also where it is subnormal.
+// exp(x) and expm1(x) from one range reduction; both keep full relative accuracy, exp also where it
+// is subnormal.
 template <typename T>
 struct ExpPair {
   T exp, expm1;
@@ -112,7 +114,8 @@ template <typename T>
 WSFAST_FN T exp_of(T x) {
   return exp_pair(x).exp;
 }
-// Not written with a comparison: a compiler that threads it into the ones that follow stops vectorising the loop.
+// Not written with a comparison: a compiler that threads it into the ones that follow stops
+// vectorising the loop.
 WSFAST_FN float absolute(float x) { return __builtin_fabsf(x); }
 WSFAST_FN double absolute(double x) { return __builtin_fabs(x); }
 template <typename T>
@@ -125,8 +128,9 @@ struct PairChange {
   T alpha, q, dalpha;
 };
 
-// What stays fixed for a pair while Delta moves.  `logit` is S_ji - LSE_{l != i} S_jl for softmax and the score S_ji
-// itself otherwise; `a` the attention, `b` = 1 - a formed without cancellation, `others` the sum of the other weights.
+// What stays fixed for a pair while Delta moves.  `logit` is S_ji - LSE_{l != i} S_jl for softmax
+// and the score S_ji itself otherwise; `a` the attention, `b` = 1 - a formed without cancellation,
+// `others` the sum of the other weights.
 template <typename T>
 struct PairState {
   T logit, a, b, others;
@@ -148,7 +152,8 @@ struct Softmax {
   }
 };
 
-// Weight functions other than exp: value and derivative of g, and g(s + t) - g(s) without cancellation.
+// Weight functions other than exp: value and derivative of g, and g(s + t) - g(s) without
+// cancellation.
 template <typename T>
 struct Weight {
   T value, slope, change;
@@ -163,7 +168,8 @@ struct Relu {
   }
 };
 
-// A smooth stand-in for ReLU, (s + sqrt(s^2 + curve)) / 2, used only to start the search where ReLU has no slope.
+// A smooth stand-in for ReLU, (s + sqrt(s^2 + curve)) / 2, used only to start the search where ReLU
+// has no slope.
 struct Squareplus {
   double curve;
   template <typename T>
@@ -191,7 +197,8 @@ struct Normalized : G {
     const T total = s.others + w.value;
     const T inv = total > T(0) ? T(1) / total : T(0);
     const T alpha = w.value * inv;
-    // With no other weight in the row the attention is 1 or 0: the change cannot come from the quotient.
+    // With no other weight in the row the attention is 1 or 0: the change cannot come from the
+    // quotient.
     const T q = s.others > T(0) ? s.b * w.change * inv : alpha - s.a;
     return {alpha, q, w.slope * s.others * inv * inv};
   }
@@ -208,8 +215,9 @@ struct Unnormalized : G {
   }
 };
 
-// |delta_j|^2, the size of the terms it is a difference of, and its derivatives: by t (`by_score`, the coefficient of
-// y_j), by c.Delta (`by_shift`, the coefficient of c_ji).  The coefficient of Delta is 2 alpha^2.
+// |delta_j|^2, the size of the terms it is a difference of, and its derivatives: by t (`by_score`,
+// the coefficient of y_j), by c.Delta (`by_shift`, the coefficient of c_ji).  The coefficient of
+// Delta is 2 alpha^2.
 template <typename T>
 struct RowChange {
   T norm2, by_score, by_shift;
@@ -218,7 +226,8 @@ template <typename T>
 WSFAST_FN RowChange<T> row_change(PairChange<T> p, T c2, T c_delta, T delta2) {
   const T cross = p.q * p.alpha;
   return {p.q * p.q * c2 + T(2) * cross * c_delta + p.alpha * p.alpha * delta2,
-          T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2), T(2) * cross};
+          T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2),
+          T(2) * cross};
 }
 
 }  // namespace

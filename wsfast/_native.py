@@ -70,5 +70,5 @@ def warn_once_missing() -> None:
             f"wsfast runs without its compiled module, more slowly: {_reason}. "
             "backend='torch' chooses this without a warning.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -61,8 +61,9 @@ void set_isa(const std::string& name) {
     }
     usable += std::string(usable.empty() ? "" : ", ") + isa_name(isa);
   }
-  throw std::invalid_argument("instruction set '" + name + "' is unknown, not built, or not run by this machine; usable: " +
-                              usable);
+  throw std::invalid_argument(
+      "instruction set '" + name +
+      "' is unknown, not built, or not run by this machine; usable: " + usable);
 }
 
 const KernelTable& kernels() { return choice().table; }

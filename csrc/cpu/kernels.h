@@ -1,7 +1,9 @@
-// The CPU kernels: everything between two matrix products (docs/design.md, section 5).  Plain pointers, row-major.
+// The CPU kernels: everything between two matrix products (docs/design.md, section 5).  Plain
+// pointers, row-major.
 //
-// Shapes: P positions, s starts, M = P s rows (row m belongs to position m / s), n words, d dimensions, K dominated
-// pairs: a pair (row j, position i) is dominated when row j puts more than half of its attention on word i.
+// Shapes: P positions, s starts, M = P s rows (row m belongs to position m / s), n words, d
+// dimensions, K dominated pairs: a pair (row j, position i) is dominated when row j puts more than
+// half of its attention on word i.
 #pragma once
 
 #include <cstdint>
@@ -25,32 +27,33 @@ struct AttentionRows {
   T* scores;                 // (rows, n)
   const std::uint8_t* mask;  // (rows / rows_per_mask, n), or null: every word counts
   std::int64_t rows_per_mask;
-  // Null, or statistics (rows): then the weights written are those of the row *without its largest*, normalised by
-  // their own sum, and `others` is that sum (softmax: its logarithm, scores not shifted).
+  // Null, or statistics (rows): then the weights written are those of the row *without its
+  // largest*, normalised by their own sum, and `others` is that sum (softmax: its logarithm, scores
+  // not shifted).
   std::int64_t* top;
   T* top_score;
   T* others;
 };
 
-// What a position knows of every row; fixed while Delta moves.  The entries of the position's own row (j = i) are
-// neutral: they give alpha = q = 0.
+// What a position knows of every row; fixed while Delta moves.  The entries of the position's own
+// row (j = i) are neutral: they give alpha = q = 0.
 template <typename T>
 struct PositionState {
   WeightFn weight_fn;
   double curve;
   std::int64_t positions, starts, n, d;
-  const std::int64_t* index;   // (P) which word
-  const T* word;               // (P, d) x_i, less the mean of the words for normalised weights
-  const T* logit;              // (P, n) see PairState
-  const T* a;                  // (P, n)
-  const T* b;                  // (P, n)
-  const T* inv_b;              // (P, n) 1 for dominated pairs
-  const T* others;             // (P, n), null for softmax
-  const T* c2;                 // (P, n) |c_ji|^2
-  const T* reach;              // (P, n) |x_i| + |phi_j|
-  const T* own_logit;          // (P, n) scores of row i; softmax: less the row's maximum
-  const T* own_a;              // (P, n) its attention
-  const std::int64_t* own_top; // (P) its largest word
+  const std::int64_t* index;    // (P) which word
+  const T* word;                // (P, d) x_i, less the mean of the words for normalised weights
+  const T* logit;               // (P, n) see PairState
+  const T* a;                   // (P, n)
+  const T* b;                   // (P, n)
+  const T* inv_b;               // (P, n) 1 for dominated pairs
+  const T* others;              // (P, n), null for softmax
+  const T* c2;                  // (P, n) |c_ji|^2
+  const T* reach;               // (P, n) |x_i| + |phi_j|
+  const T* own_logit;           // (P, n) scores of row i; softmax: less the row's maximum
+  const T* own_a;               // (P, n) its attention
+  const std::int64_t* own_top;  // (P) its largest word
   const std::int64_t* dominated_start;  // (P + 1) into the next two
   const std::int64_t* dominated_row;    // (K) j
   const T* dominated_mean;              // (K, d) mean of row j without word i
@@ -59,30 +62,32 @@ struct PositionState {
 // Work space of one evaluation at M points Delta.
 template <typename T>
 struct AscentRows {
-  const T* delta;       // (M, d)
-  T* products;          // (M, 3n + d) Delta [Y; Phi; K; W + W^T]^T; the first 3n columns become coefficients
-  T* own_weight;        // (M, n) new attention of row i
-  T* own_change;        // (M, n) new less old
-  T* own_slope;         // (M, n) d own_weight / d score, up to the mean; equals own_weight for softmax
-  T* dominated_coef;    // (s, K)
-  T* scalars;           // (M, kScalars)
-  T* value;             // (M) sum of |delta_j|^2
-  T* size;              // (M) the size of the terms that value is a sum of, for its rounding error
+  const T* delta;  // (M, d)
+  T* products;     // (M, 3n + d) Delta [Y; Phi; K; W + W^T]^T; the first 3n columns become
+                   // coefficients
+  T* own_weight;   // (M, n) new attention of row i
+  T* own_change;   // (M, n) new less old
+  T* own_slope;    // (M, n) d own_weight / d score, up to the mean; equals own_weight for softmax
+  T* dominated_coef;  // (s, K)
+  T* scalars;         // (M, kScalars)
+  T* value;           // (M) sum of |delta_j|^2
+  T* size;            // (M) the size of the terms that value is a sum of, for its rounding error
 };
-constexpr int kScalars = 5;  // sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta, own score coefficient
+constexpr int kScalars =
+    5;  // sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta, own score coefficient
 
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
 template <typename T>
 struct StepRows {
   std::int64_t rows, d;
   double radius;
-  T* delta;            // (M, d) in: the point tried; out: the next to try
-  const T* gradient;   // (M, d) at the point tried
-  const T* value;      // (M)
-  T* best_delta;       // (M, d)
-  T* best_gradient;    // (M, d)
-  T* best_value;       // (M)
-  T* beta;             // (M)
+  T* delta;           // (M, d) in: the point tried; out: the next to try
+  const T* gradient;  // (M, d) at the point tried
+  const T* value;     // (M)
+  T* best_delta;      // (M, d)
+  T* best_gradient;   // (M, d)
+  T* best_value;      // (M)
+  T* beta;            // (M)
 };
 
 template <typename T>
@@ -91,8 +96,10 @@ struct Kernels {
   void (*delta_norms)(const PositionState<T>&, const AscentRows<T>&, int threads);
   void (*ascent_forward)(const PositionState<T>&, const AscentRows<T>&, int threads);
   void (*own_row)(const PositionState<T>&, const AscentRows<T>&, T* own_delta, int threads);
-  void (*ascent_backward)(const PositionState<T>&, const AscentRows<T>&, const T* own_products, int threads);
-  void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta, T* gradient, int threads);
+  void (*ascent_backward)(const PositionState<T>&, const AscentRows<T>&, const T* own_products,
+                          int threads);
+  void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta,
+                          T* gradient, int threads);
   void (*take_step)(const StepRows<T>&, int threads);
 };
 

@@ -1,5 +1,6 @@
-// The kernels' one source, compiled once per instruction set: the including file defines WSFAST_TABLE.
-// No std:: function is called here: its instantiation for AVX-512 could become the one that the baseline links to.
+// The kernels' one source, compiled once per instruction set: the including file defines
+// WSFAST_TABLE. No std:: function is called here: its instantiation for AVX-512 could become the
+// one that the baseline links to.
 #include "../formulas.h"
 #include "kernels.h"
 #include "threads.h"
@@ -39,7 +40,8 @@ void with_weight_fn(WeightFn fn, double curve, const Body& body) {
   }
 }
 
-// ---- attention weights of a row ------------------------------------------------------------------------------------
+// ---- attention weights of a row
+// ------------------------------------------------------------------------------------
 
 constexpr double kMinusInfinity = -__builtin_huge_val();
 
@@ -98,7 +100,8 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
     const Index top = first_place_of(shift, s, n);
     in.top[row] = top;
     in.top_score[row] = shift;
-    s[top] = T(kMinusInfinity);  // the rest is shifted by its own maximum: exact however far the top stands out
+    s[top] = T(kMinusInfinity);  // the rest is shifted by its own maximum: exact however far the
+                                 // top stands out
     if (G::kExponential) shift = largest_of_row(s, n);
   }
   if (G::kExponential && shift == T(kMinusInfinity)) {  // no word at all, or none beside the top
@@ -117,7 +120,8 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
         if (!mask[l]) removed += s[l], s[l] = T(0);
   }
   const T kept = sum - removed;
-  if (in.top) in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(kept))) : kept;
+  if (in.top)
+    in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(kept))) : kept;
   if (G::kNormalized) scale_row(s, n, kept);
 }
 
@@ -128,18 +132,19 @@ void attention_rows(const AttentionRows<T>& in, int threads) {
   });
 }
 
-// ---- one evaluation: value, and the coefficients of the gradient ---------------------------------------------------
+// ---- one evaluation: value, and the coefficients of the gradient
+// ---------------------------------------------------
 
 template <typename T>
 struct RowSums {
   T value, size, by_shift, alpha2;
 };
 
-// What row j of the text adds.  A function of its own: locals of a simd loop's body that are structs are given an array
-// each before inlining, and the loop is not vectorised.
+// What row j of the text adds.  A function of its own: locals of a simd loop's body that are
+// structs are given an array each before inlining, and the loop is not vectorised.
 template <bool kGradient, class G, typename T>
-WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T word_delta, T delta2, T* score, T* mean,
-                       T* value, T* size, T* by_shift, T* alpha2) {
+WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T word_delta,
+                       T delta2, T* score, T* mean, T* value, T* size, T* by_shift, T* alpha2) {
   const PairChange<T> change = g.pair(pair, *score);
   const T c_delta = (word_delta - *mean) * inv_b;
   const RowChange<T> row = row_change(change, c2, c_delta, delta2);
@@ -158,28 +163,31 @@ WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T 
 
 // All rows but the perturbed word's own, whose entries in the state are neutral: it adds exactly 0.
 template <bool kGradient, class G, typename T>
-RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* products, T word_delta, T delta2) {
+RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* products,
+                      T word_delta, T delta2) {
   const Index offset = position * p.n;
   T *score = products, *mean = products + p.n;
-  const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset, *inv_b = p.inv_b + offset,
-          *c2 = p.c2 + offset, *reach = p.reach + offset,
+  const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset,
+          *inv_b = p.inv_b + offset, *c2 = p.c2 + offset, *reach = p.reach + offset,
           *others = G::kExponential ? p.logit + offset : p.others + offset;
   T value = 0, size = 0, by_shift = 0, alpha2 = 0;
 #pragma omp simd reduction(+ : value, size, by_shift, alpha2)
   for (Index j = 0; j < p.n; ++j)
-    add_row<kGradient>(g, PairState<T>{logit[j], a[j], b[j], others[j]}, c2[j], inv_b[j], reach[j], word_delta, delta2,
-                       score + j, mean + j, &value, &size, &by_shift, &alpha2);
+    add_row<kGradient>(g, PairState<T>{logit[j], a[j], b[j], others[j]}, c2[j], inv_b[j], reach[j],
+                       word_delta, delta2, score + j, mean + j, &value, &size, &by_shift, &alpha2);
   return {value, size, by_shift, alpha2};
 }
 
-// New attention of row i, its change and its slope; `r` holds k_l . Delta for each word l, plus for word i itself the
-// terms that Delta's own query adds.
+// New attention of row i, its change and its slope; `r` holds k_l . Delta for each word l, plus for
+// word i itself the terms that Delta's own query adds.
 template <class G, typename T>
-void own_attention(const G& g, const PositionState<T>& p, Index position, const T* r, T* weight, T* change, T* slope) {
+void own_attention(const G& g, const PositionState<T>& p, Index position, const T* r, T* weight,
+                   T* change, T* slope) {
   const Index n = p.n;
   const T *logit = p.own_logit + position * n, *a = p.own_a + position * n;
   if constexpr (G::kExponential) {
-    const T r_top = r[p.own_top[position]];  // a common shift of the scores: the largest word keeps full accuracy
+    const T r_top = r[p.own_top[position]];  // a common shift of the scores: the largest word keeps
+                                             // full accuracy
     T spread = 0, largest = T(kMinusInfinity);
 #pragma omp simd reduction(max : spread, largest)
     for (Index l = 0; l < n; ++l) {
@@ -249,7 +257,8 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
   own[i] += score[i] + T(0.5) * dot(delta, products + 3 * n, d);
 
   const Index first = p.dominated_start[position], last = p.dominated_start[position + 1];
-  for (Index k = first; k < last; ++k) mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
+  for (Index k = first; k < last; ++k)
+    mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
 
   const RowSums<T> sums = other_rows<kGradient>(g, p, position, products, word_delta, delta2);
 
@@ -261,7 +270,8 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
   if constexpr (kGradient) {
     scalars[0] = sums.by_shift;
     scalars[1] = sums.alpha2;
-    // A dominated pair's c is taken from the mean of the others, not from phi: its coefficient leaves the product.
+    // A dominated pair's c is taken from the mean of the others, not from phi: its coefficient
+    // leaves the product.
     T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
     for (Index k = first; k < last; ++k) {
       coef[k] = mean[p.dominated_row[k]];
@@ -307,15 +317,17 @@ void own_row(const PositionState<T>& p, const AscentRows<T>& rows, T* own_delta,
 
 // own_products = delta_i X^T: the scores of row i get their coefficients.
 template <typename T>
-void ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_products, int threads) {
+void ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_products,
+                     int threads) {
   const Index n = p.n;
-  const bool normalized =
-      p.weight_fn != WeightFn::kReluUnnormalized && p.weight_fn != WeightFn::kSquareplusUnnormalized;
+  const bool normalized = p.weight_fn != WeightFn::kReluUnnormalized &&
+                          p.weight_fn != WeightFn::kSquareplusUnnormalized;
   for_rows(p.positions * p.starts, n, threads, [&](Index m) {
     const Index i = p.index[m / p.starts];
     T* products = rows.products + m * (3 * n + p.d);
     T *score = products, *own = products + 2 * n, *scalars = rows.scalars + m * kScalars;
-    const T *h = own_products + m * n, *weight = rows.own_weight + m * n, *slope = rows.own_slope + m * n;
+    const T *h = own_products + m * n, *weight = rows.own_weight + m * n,
+            *slope = rows.own_slope + m * n;
     const T along = scalars[3];
     const T mean = normalized ? dot(weight, h, n) + weight[i] * along : T(0);
 #pragma omp simd
@@ -328,8 +340,8 @@ void ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const
 
 // gradient comes in as coefficients [Y; Phi; K], goes out complete.
 template <typename T>
-void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_delta, T* gradient,
-                     int threads) {
+void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_delta,
+                     T* gradient, int threads) {
   const Index n = p.n, d = p.d;
   for_rows(p.positions * p.starts, 2 * d, threads, [&](Index m) {
     const Index position = m / p.starts;
@@ -350,7 +362,8 @@ void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const
   });
 }
 
-// ---- the ascent's step ---------------------------------------------------------------------------------------------
+// ---- the ascent's step
+// ---------------------------------------------------------------------------------------------
 
 inline float root(float x) { return __builtin_sqrtf(x); }
 inline double root(double x) { return __builtin_sqrt(x); }
@@ -366,7 +379,8 @@ void take_step(const StepRows<T>& in, int threads) {
   const Index d = in.d;
   const T radius = T(in.radius);
   for_rows(in.rows, 4 * d, threads, [&](Index m) {
-    T *delta = in.delta + m * d, *best = in.best_delta + m * d, *gradient = in.best_gradient + m * d;
+    T *delta = in.delta + m * d, *best = in.best_delta + m * d,
+      *gradient = in.best_gradient + m * d;
     if (in.value[m] > in.best_value[m]) {
       in.best_value[m] = in.value[m];
       copy_row(best, delta, d);
@@ -385,7 +399,8 @@ void take_step(const StepRows<T>& in, int threads) {
       delta[k] = keep * best[k] + pull * gradient[k];
       norm2 += delta[k] * delta[k];
     }
-    // Stay on the sphere while the objective rises outwards; else walk inside the ball, which is convex.
+    // Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
+    // convex.
     const bool outward = along >= T(0) && length >= radius * T(0.999);
     const T now = root(norm2);
     if (now > T(0) && (outward || now > radius)) {
@@ -398,8 +413,8 @@ void take_step(const StepRows<T>& in, int threads) {
 
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,     forward<false, T>,  forward<true, T>, own_row<T>,
-          ascent_backward<T>,    ascent_gradient<T>, take_step<T>};
+  return {attention_rows<T>,  forward<false, T>,  forward<true, T>, own_row<T>,
+          ascent_backward<T>, ascent_gradient<T>, take_step<T>};
 }
 
 }  // namespace

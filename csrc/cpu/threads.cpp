@@ -16,8 +16,9 @@
 namespace wsfast {
 namespace {
 
-// Rows are taken in small parts, by whoever is free.  Torch's OpenMP threads spin on their cores for a while after
-// each product, so a helper may come late or not at all: the caller then does the work alone, and waits for nobody.
+// Rows are taken in small parts, by whoever is free.  Torch's OpenMP threads spin on their cores
+// for a while after each product, so a helper may come late or not at all: the caller then does the
+// work alone, and waits for nobody.
 struct Job {
   RowsBody body;
   const void* context;
@@ -87,7 +88,8 @@ class Pool {
   int wanted_ = 0, size_ = 0;
 };
 
-// Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them and starts anew.
+// Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them
+// and starts anew.
 Pool& pool() {
 #if defined(__unix__) || defined(__APPLE__)
   static std::mutex guard;
@@ -107,7 +109,8 @@ Pool& pool() {
 
 }  // namespace
 
-void split_rows(std::int64_t rows, std::int64_t work, int threads, RowsBody body, const void* context) {
+void split_rows(std::int64_t rows, std::int64_t work, int threads, RowsBody body,
+                const void* context) {
   constexpr std::int64_t kWorthAThread = 1 << 15, kPartsPerThread = 8;
   const std::int64_t useful = std::min<std::int64_t>({threads, rows, work / kWorthAThread});
   if (useful > 1) {

@@ -115,7 +115,9 @@ def test_masks_at_every_size(backend, weight_fn, normalize, dtype):
         X, W = random_text(n, 5, n, dtype)
         mask = torch.rand(n, generator=torch.Generator().manual_seed(n)) < 0.6
         mask[n // 2] = True
-        got = raf_features(X, W, weight_fn=weight_fn, normalize=normalize, mask=mask, backend=backend)
+        got = raf_features(
+            X, W, weight_fn=weight_fn, normalize=normalize, mask=mask, backend=backend
+        )
         assert_close(got, features(X, W, weight_fn, normalize, mask), dtype)
         assert torch.equal(got[~mask], torch.zeros_like(got[~mask]))
 

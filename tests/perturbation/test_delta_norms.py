@@ -112,7 +112,10 @@ def test_no_change_is_exactly_zero(backend, weight_fn, normalize, dtype):
     X, W = random_text(6, 4, 2, dtype)
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
     zero = torch.zeros(4, dtype=dtype)
-    norms, change = raf_delta_norms(X, W, zero[None], **options), raf_deltas(X, W, 3, zero, **options)
+    norms, change = (
+        raf_delta_norms(X, W, zero[None], **options),
+        raf_deltas(X, W, 3, zero, **options),
+    )
     # The reference takes the difference of two products, which may be summed in different orders.
     limit = 8 * torch.finfo(dtype).eps * float(X.norm()) if backend == "reference" else 0.0
     assert float(norms.abs().max()) <= limit
@@ -204,8 +207,13 @@ def test_duplicate_and_zero_words(backend, weight_fn, normalize):
     delta[:, 1] *= 1e-4
     got = raf_delta_norms(X, W, delta, weight_fn=weight_fn, normalize=normalize, backend=backend)
     expected = delta_norms(X, W, delta, weight_fn, normalize)
-    assert relative_error(got, expected, 1e-3 * float(features(X, W, weight_fn, normalize).norm())) <= 1e-10
-    torch.testing.assert_close(expected[0, :1], delta_norms(X, W, delta, weight_fn, normalize)[0, :1])
+    assert (
+        relative_error(got, expected, 1e-3 * float(features(X, W, weight_fn, normalize).norm()))
+        <= 1e-10
+    )
+    torch.testing.assert_close(
+        expected[0, :1], delta_norms(X, W, delta, weight_fn, normalize)[0, :1]
+    )
 
 
 @all_backends
@@ -220,7 +228,9 @@ def test_relu_rows_that_fill_and_empty(backend, normalize):
     ).expand(3, -1, -1)
     # Both happen: a row that fills, and one that empties.
     fills = [deltas(X, W, 1, delta[1, 1], "relu", normalize)[0].norm()]
-    fills.append(features(X + torch.eye(3, 1).double() * delta[0, 0], W, "relu", normalize)[1].norm())
+    fills.append(
+        features(X + torch.eye(3, 1).double() * delta[0, 0], W, "relu", normalize)[1].norm()
+    )
     assert [float(norm) > 0 for norm in fills] == [True, False]
     expected = delta_norms(X, W, delta, "relu", normalize)
     got = raf_delta_norms(X, W, delta, weight_fn="relu", normalize=normalize, backend=backend)

@@ -62,9 +62,7 @@ def test_deltas(weight_fn, normalize, backend):
 def test_gradient_is_finite_where_nothing_changes(weight_fn, normalize, backend):
     X, W = random_text(4, 3)
     delta = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    norms = raf_delta_norms(
-        X, W, delta, weight_fn=weight_fn, normalize=normalize, backend=backend
-    )
+    norms = raf_delta_norms(X, W, delta, weight_fn=weight_fn, normalize=normalize, backend=backend)
     norms.sum().backward()
     assert torch.isfinite(delta.grad).all()
 

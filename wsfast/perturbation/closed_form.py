@@ -67,9 +67,8 @@ class _Scores(NamedTuple):
 
 def _scores(state: PositionState, delta: Tensor) -> _Scores:
     n = state.n
-    products = delta @ state.stacked.mT
-    t, phi_delta, keys_delta = (products[..., k * n : (k + 1) * n] for k in range(3))
-    own = 0.5 * (delta * products[..., 3 * n :]).sum(-1, keepdim=True)
+    t, phi_delta, keys_delta = (delta @ state.rows.mT).split(n, -1)
+    own = 0.5 * (delta * (delta @ state.bilinear)).sum(-1, keepdim=True)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
     r = keys_delta.scatter_add(-1, index, t.gather(-1, index) + own)
     return _Scores(t, phi_delta, r)
@@ -105,7 +104,7 @@ def deltas(state: PositionState, delta: Tensor) -> Tensor:
     t, _, r = _scores(state, at)
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
     n = state.n
-    c = (state.word[:, None] - state.stacked[n : 2 * n]) * state.inv_b[:, :, None]
+    c = (state.word[:, None] - state.rows[n : 2 * n]) * state.inv_b[:, :, None]
     k, j = state.dominated_position, state.dominated_row
     c = c.index_put((k, j), state.word[k] - state.dominated_mean)
     change = q * c + alpha * at

@@ -31,7 +31,8 @@ class NativeEvaluator:
             if isinstance(value, Tensor)
         }
         n, d, positions = state.n, state.d, len(state.index)
-        self._stacked, self._words = self._held["stacked"], self._held["words"]
+        self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
+        self._words = self._held["words"]
         suffix = "32" if dtype == torch.float32 else "64"
         names = (
             "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
@@ -49,7 +50,9 @@ class NativeEvaluator:
         self._rows_type: Any = getattr(cpu, "AscentRows" + suffix)
         rows = positions * starts
         self._shape = (positions, starts)
+        # One row for each point: what it is multiplied into lies side by side for the kernels.
         self._products = torch.empty(rows, 3 * n + d, dtype=dtype)
+        self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
         self._own_weight = torch.empty(rows, n, dtype=dtype)
         self._own_change = torch.empty(rows, n, dtype=dtype)
         exponential = state.weight_fn.exponential
@@ -76,8 +79,7 @@ class NativeEvaluator:
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
         self._cpu.ascent_backward(self._state, rows, self._own_products.data_ptr(), self._threads)
-        pulled = self._products.shape[1] - self._words.shape[1]
-        torch.mm(self._products[:, :pulled], self._stacked[:pulled], out=self._gradient)
+        torch.mm(self._by_rows, self._rows, out=self._gradient)
         self._cpu.ascent_gradient(
             self._state,
             rows,
@@ -89,7 +91,8 @@ class NativeEvaluator:
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
         flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        torch.mm(flat, self._stacked.mT, out=self._products)
+        torch.mm(flat, self._rows.mT, out=self._by_rows)
+        torch.mm(flat, self._bilinear, out=self._by_bilinear)
         return self._rows_type(
             delta=flat.data_ptr(),
             products=self._products.data_ptr(),

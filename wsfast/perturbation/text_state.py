@@ -70,7 +70,8 @@ class PositionState:
     # What Δ is multiplied with.
     word: Tensor  # (P, d) x_i
     words: Tensor  # (n, d)
-    stacked: Tensor  # (3n + d, d): queries, φ (0 when unnormalised), keys, (W + Wᵀ)/√d
+    rows: Tensor  # (3n, d): queries, φ (0 when unnormalised), keys
+    bilinear: Tensor  # (d, d) (W + Wᵀ)/√d
 
     @property
     def n(self) -> int:
@@ -91,15 +92,13 @@ class PositionState:
 
     def project(self, basis: Tensor) -> PositionState:
         """The same problem for Δ in the span of the orthonormal columns of `basis` (d, r)."""
-        n = self.n
         return replace(
             self,
             dominated_mean=self.dominated_mean @ basis,
             word=self.word @ basis,
             words=self.words @ basis,
-            stacked=torch.cat(
-                [self.stacked[: 3 * n] @ basis, basis.mT @ (self.stacked[3 * n :] @ basis)]
-            ),
+            rows=self.rows @ basis,
+            bilinear=basis.mT @ (self.bilinear @ basis),
         )
 
     def select(self, keep: Tensor) -> PositionState:
@@ -169,12 +168,20 @@ def prepare_text(
         words=words,
         queries=queries,
         keys=keys,
-        bilinear=(W + W.mT) * scale,
+        bilinear=_symmetric(W, scale),
         phi=phi,
         others_mean=others_mean,
         statistics=statistics,
         norm=(phi + shift).norm(),
     )
+
+
+def _symmetric(W: Tensor, scale: float) -> Tensor:
+    """(W + Wᵀ) scale."""
+    if W.requires_grad:
+        return (W + W.mT) * scale
+    # In place: fresh memory of this size costs more than the sum.
+    return W.mT.contiguous().add_(W).mul_(scale)
 
 
 def _attention_statistics(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
@@ -259,7 +266,8 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         dominated_mean=dominated_mean,
         word=word,
         words=text.words,
-        stacked=torch.cat([text.queries, phi, text.keys, text.bilinear]),
+        rows=torch.cat([text.queries, phi, text.keys]),
+        bilinear=text.bilinear,
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from wsfast import _checks
 from wsfast._checks import Texts
+from wsfast._progress import Progress, progress_bar
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import Definition
 from wsfast.sensitivity.ascent import Ball
@@ -91,12 +91,9 @@ def word_sensitivity(
     wanted[where] = True
     searched = [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
     worst = []
-    bar = tqdm(
-        total=sum(map(len, searched)),
-        unit="word",
-        disable=not _checks.flag("progress", progress),
-    )
-    with torch.no_grad(), bar, _evaluating(phi):
+    total = sum(map(len, searched))
+    shown = _checks.flag("progress", progress)
+    with torch.no_grad(), progress_bar(total, "word", shown) as bar, _evaluating(phi):
         for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
             index = keep.cumsum(0)[at] - 1
             words = text[keep].detach()
@@ -137,7 +134,7 @@ def _worst_case(
     schedule: Schedule,
     seed: int,
     budget: int,
-    bar: tqdm[Any],
+    bar: Progress,
 ) -> Worst:
     n, d = X.shape
     base = _checks.features_of(phi, X)

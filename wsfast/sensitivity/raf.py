@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Texts
+from wsfast._progress import Progress, progress_bar
 from wsfast._random import random_weights
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
@@ -132,7 +132,7 @@ def raf_sensitivity(
     worst = []
     with (
         torch.no_grad(),
-        tqdm(total=total, unit="word", disable=not _checks.flag("progress", progress)) as bar,
+        progress_bar(total, "word", _checks.flag("progress", progress)) as bar,
     ):
         for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
             index = keep.cumsum(0)[at] - 1
@@ -175,7 +175,7 @@ def _worst_case(
     ball: Ball,
     schedule: Schedule,
     seed: int,
-    bar: tqdm[Any],
+    bar: Progress,
 ) -> Worst:
     """Search the words `index` of `problem`, which stand at `at` in the user's text."""
     norm = problem.norm
@@ -211,7 +211,8 @@ def _worst_case(
     # The winner from the definition itself.
     best = int(per_word.argmax())
     moved = problem.X.index_put((index[best],), problem.X[index[best]] + delta[best].double())
-    per_word[best] = (problem.phi(moved) - problem.phi(problem.X)).norm() / norm
+    before, after = problem.phi(torch.stack([problem.X, moved]))
+    per_word[best] = (after - before).norm() / norm
     return Worst(per_word, delta, at, steps)
 
 

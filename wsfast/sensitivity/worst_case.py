@@ -65,14 +65,23 @@ class Search:
             return self.run(objective, smoothed)
         inside = Search(self.ball, self.schedule, self.directions @ basis)
         point, steps = inside.run(
-            objective.project(basis), [other.project(basis) for other in smoothed]
+            objective.project(basis),
+            [other.project(basis) for other in smoothed],
+            self.schedule.max_steps // 3,
         )
         left = max(1, self.schedule.max_steps - steps)
         polished, more = ascend(objective, point.delta @ basis.mT, self.ball, left)
         return polished, steps + more
 
-    def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
+    def run(
+        self,
+        objective: Objective,
+        smoothed: Sequence[Objective] = (),
+        steps_alone: int | None = None,
+    ) -> tuple[Point, int]:
         """The best point at each position, and the steps that led to it, exploration included.
+
+        The best start goes on alone for `steps_alone` steps at most, by default all that are left.
 
         `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
         search.
@@ -88,7 +97,7 @@ class Search:
             starts = torch.cat([starts, _best_on_grid(objective, ball.radius, starts)], 1)
         delta, value = explore(objective, starts, ball, schedule.explore)
         best = delta[torch.arange(len(value), device=value.device), value.argmax(1)]
-        left = max(1, schedule.max_steps - schedule.explore)
+        left = max(1, steps_alone or schedule.max_steps - schedule.explore)
         point, steps = ascend(objective, best, ball, left)
         point = along_rays(objective, point, _RAY)
         if smoothed:

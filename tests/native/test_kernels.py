@@ -1,0 +1,235 @@
+"""Every kernel at every instruction set, against the same in plain PyTorch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_error
+
+from wsfast import _native, raf_delta_norms, raf_features
+from wsfast.feature_maps.native import attention_rows_, attention_statistics_
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.evaluators import TorchEvaluator
+from wsfast.perturbation.problem import RafProblem
+from wsfast.sensitivity.ascent import Ball, _Climb
+
+pytestmark = pytest.mark.needs("native")
+
+FUNCTIONS = [
+    WeightFn("softmax"),
+    WeightFn("relu"),
+    WeightFn("relu", normalize=False),
+    WeightFn("squareplus", curve=0.48),
+    WeightFn("squareplus", normalize=False, curve=0.48),
+]
+# Around the widest vector: 16 float32 lanes.
+SIZES = range(1, 2 * 16 + 2)
+EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
+
+functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
+dtypes = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
+)
+
+
+@pytest.fixture(
+    params=[
+        "baseline",
+        pytest.param("avx2", marks=pytest.mark.needs("avx2")),
+        pytest.param("avx512", marks=pytest.mark.needs("avx512")),
+    ]
+)
+def level(request, isa):
+    isa(request.param)
+    assert _native.require_cpu().isa_used() == request.param
+    return request.param
+
+
+def weights(scores, fn, keep):
+    """Unnormalised weights (rows, n) in float64, softmax shifted by the largest; 0 where not kept."""
+    scores = scores.double()
+    if fn.exponential:
+        shifted = scores.masked_fill(~keep, -torch.inf)
+        top = shifted.amax(-1, keepdim=True)
+        return torch.where(keep, torch.exp(shifted - torch.where(top.isinf(), 0, top)), 0)
+    if fn.name == "relu":
+        return scores.clamp(min=0) * keep
+    root = torch.sqrt(scores**2 + fn.curve)
+    return torch.where(scores > 0, (scores + root) / 2, fn.curve / (2 * (root - scores))) * keep
+
+
+def normalised(values, fn):
+    total = values.sum(-1, keepdim=True)
+    return values / torch.where(total > 0, total, 1) if fn.normalize else values
+
+
+@functions
+@dtypes
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_rows(level, fn, dtype, masked):
+    for n in SIZES:
+        scores = 10 * torch.randn(3, 2, n, dtype=torch.float64).to(dtype)
+        scores[0, 1] = -scores[0, 1].abs() - 0.5  # a row without weight, for ReLU
+        mask = torch.rand(3, n) < 0.5
+        mask[:, n // 2] = True
+        keep = mask[:, None].expand(3, 2, n) if masked else torch.ones(3, 2, n, dtype=torch.bool)
+        expected = normalised(weights(scores, fn, keep), fn)
+        attention_rows_(scores, fn, mask if masked else None)
+        assert float((scores.double() - expected).abs().max()) <= 64 * EPS[dtype] * max(
+            1.0, float(expected.max())
+        )
+        assert torch.equal(scores[~keep], torch.zeros_like(scores[~keep]))
+
+
+@functions
+@dtypes
+def test_attention_statistics(level, fn, dtype):
+    for n in SIZES:
+        scores = 10 * torch.randn(4, n, dtype=torch.float64).to(dtype)
+        scores[2] += 3000 * torch.nn.functional.one_hot(torch.tensor(n // 2), n).to(dtype)
+        scores[3] = -scores[3].abs() - 0.5
+        given = scores.clone()
+        top_score, top = given.max(-1)
+        others = torch.ones(4, n, dtype=torch.bool).scatter(-1, top[:, None], False)
+        rest = weights(given, fn, others)
+        statistics = attention_statistics_(scores, fn)
+        assert torch.equal(statistics.top, top)
+        assert torch.equal(statistics.top_score, top_score)
+        if fn.exponential:
+            sums = given.double().masked_fill(~others, -torch.inf).logsumexp(-1)
+            if n == 1:
+                assert statistics.others.tolist() == [-torch.inf] * 4
+            else:
+                error = (statistics.others.double() - sums).abs() / sums.abs().clamp(min=1)
+                assert float(error.max()) <= 64 * EPS[dtype]
+        else:
+            assert relative_error(statistics.others, rest.sum(-1), 1e-6) <= 64 * EPS[dtype]
+        expected = normalised(rest, fn)
+        assert float((scores.double() - expected).abs().max()) <= 64 * EPS[dtype] * max(
+            1.0, float(expected.max())
+        )
+
+
+@functions
+@dtypes
+def test_evaluation(level, fn, dtype):
+    """Values, gradients and rounding sizes, with dominated pairs."""
+    from wsfast.perturbation import closed_form
+    from wsfast.perturbation.native import NativeEvaluator
+
+    limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
+    dominated = 0
+    for n, d in [(n, 3) for n in SIZES] + [(5, d) for d in SIZES]:
+        X, W = random_text(n, d, n + d)
+        X[n // 2] *= 3
+        state = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(n))
+        dominated += len(state.dominated_row)
+        delta = torch.randn(n, 2, d, dtype=torch.float64)
+        expected, gradient = TorchEvaluator(state).value_and_gradient(delta)
+        evaluator = NativeEvaluator(state.to(dtype), 2)
+        got = evaluator.value_and_gradient(delta.to(dtype))
+        floor = 1e-6 * float(expected.max())
+        assert relative_error(got[0], expected, floor) <= limit
+        size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
+        assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
+        _, expected_size = closed_form.squared_norms(state, delta)
+        value, size = evaluator.squared_norms(delta.to(dtype))
+        assert relative_error(value, expected, floor) <= limit
+        assert relative_error(size, expected_size, floor) <= limit
+    assert (dominated > 100) == fn.normalize
+
+
+@dtypes
+def test_step(level, dtype):
+    """The ascent's step: rows that rise, that do not, at a point without slope, inside and on the sphere."""
+    for d in SIZES:
+        start = torch.randn(4, 3, d, dtype=torch.float64).to(dtype)
+        start = start / start.norm(dim=-1, keepdim=True) * 2.0
+        start[2:] *= 0.7
+        start[3, 0] = 0
+        climbs = [_Climb(start, Ball(2.0, 1e-4, native)) for native in (True, False)]
+        for step in range(5):
+            value = torch.randn(4, 3, dtype=torch.float64).to(dtype)
+            gradient = torch.randn(4, 3, d, dtype=torch.float64).to(dtype)
+            gradient[0, 0] = 0
+            for climb in climbs:
+                climb.take_step(value.clone(), gradient.clone())
+            native, plain = climbs
+            for name in ("trial", "delta", "gradient", "value", "beta"):
+                torch.testing.assert_close(getattr(native, name), getattr(plain, name)), step
+
+
+@pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
+@dtypes
+def test_public_functions(level, weight_fn, normalize, dtype):
+    X, W = random_text(21, 11, 1, dtype)
+    options = {"weight_fn": weight_fn, "normalize": normalize, "backend": "native"}
+    phi = features(X, W, weight_fn, normalize)
+    assert float((raf_features(X, W, **options) - phi).abs().max()) <= 30 * EPS[dtype] * float(
+        phi.abs().max()
+    )
+    delta = torch.randn(21, 2, 11, dtype=torch.float64).to(dtype)
+    expected = delta_norms(X, W, delta, weight_fn, normalize)
+    limit = {torch.float32: 1e-4, torch.float64: 1e-10}[dtype]
+    assert relative_error(raf_delta_norms(X, W, delta, **options), expected) <= limit
+
+
+def test_levels_are_ordered_and_bounded():
+    module = _native.require_cpu()
+    order = ["baseline", "avx2", "avx512"]
+    built = module.isa_levels_built()
+    assert built == [name for name in order if name in built]
+    assert built[0] == "baseline"
+    assert order.index(module.isa_used()) <= order.index(module.isa_detected())
+
+
+@pytest.mark.parametrize("name", ["sse9", "", "AVX2"])
+def test_unknown_level(isa, name):
+    before = _native.require_cpu().isa_used()
+    with pytest.raises(ValueError, match=f"instruction set '{name}'.*usable: baseline"):
+        isa(name)
+    assert _native.require_cpu().isa_used() == before
+
+
+_FORKED = """
+import os, torch, wsfast
+torch.set_num_threads(2)
+from wsfast.feature_maps.native import attention_rows_
+from wsfast.feature_maps.weight_fn import WeightFn
+def rows():
+    scores = torch.arange(400 * 500, dtype=torch.float64).view(1, 400, 500) % 7
+    attention_rows_(scores, WeightFn("softmax"))
+    return float(scores.sum())
+assert abs(rows() - 400) < 1e-9
+child = os.fork()
+if child == 0:
+    os._exit(0 if abs(rows() - 400) < 1e-9 else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert abs(rows() - 400) < 1e-9
+"""
+
+
+@pytest.mark.skipif("not hasattr(os, 'fork')", reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pool_of_threads_after_fork():
+    subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=60, env=dict(os.environ))
+
+
+def test_callers_at_once():
+    """Two Python threads share the pool, or do without."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    scores = torch.randn(1, 400, 500, dtype=torch.float64)
+    expected = scores.softmax(-1)
+
+    def call(_):
+        mine = scores.clone()
+        attention_rows_(mine, WeightFn("softmax"))
+        return float((mine - expected).abs().max())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(call, range(40))) <= 1e-14

