@@ -86,12 +86,12 @@ class ClosedFormSearch:
         problem = RafProblem(self.X, self.W, WeightFn("softmax"), "torch", budget)
         return problem.state(torch.arange(len(self.X))).to(self.X.dtype), problem.norm
 
-    def first(self, state: PositionState) -> Tensor:
+    def first(self) -> Tensor:
         """Starts (n, s, d) at the sphere: the direction that raises all scores, and random ones."""
         n, d = self.X.shape
         generator = torch.Generator().manual_seed(0)
         starts = torch.randn(self.starts, d, generator=generator, dtype=self.X.dtype)
-        starts[0] = state.stacked[:n].sum(0)
+        starts[0] = (self.X @ self.W).sum(0)
         return self._onto_sphere(starts).expand(n, -1, -1).contiguous()
 
     def step(
@@ -120,7 +120,7 @@ class ClosedFormSearch:
     def run(self, steps: int) -> float:
         """S after `steps` steps from every start."""
         state, norm = self.prepare()
-        delta, best = self.first(state), None
+        delta, best = self.first(), None
         for _ in range(steps):
             delta, best = self.step(state, delta, best)
         return float(best[1].max().sqrt() / norm)
@@ -136,23 +136,23 @@ class MatrixProducts:
     """The matrix products of one ascent step and nothing else, into memory allocated before."""
 
     def __init__(self, n: int, d: int, starts: int, dtype: torch.dtype = torch.float32) -> None:
-        rows = n * starts
-        self.delta = torch.randn(rows, d, dtype=dtype)
-        # Queries, features and keys (n, d) each, and the bilinear form (d, d).
-        self.stacked = torch.randn(3 * n + d, d, dtype=dtype)
+        m = n * starts
+        self.delta = torch.randn(m, d, dtype=dtype)
+        self.rows = torch.randn(3 * n, d, dtype=dtype)  # queries, features and keys
+        self.bilinear = torch.randn(d, d, dtype=dtype)
         self.words = torch.randn(n, d, dtype=dtype)
-        self.own_attention = torch.randn(rows, n, dtype=dtype)
-        self.products = torch.empty(rows, 3 * n + d, dtype=dtype)
-        self.own_delta = torch.empty(rows, d, dtype=dtype)
-        self.own_products = torch.empty(rows, n, dtype=dtype)
-        self.gradient = torch.empty(rows, d, dtype=dtype)
-        self.pulled = 3 * n
+        self.own_attention = torch.randn(m, n, dtype=dtype)
+        self.by_rows, self.by_bilinear = torch.empty(m, 3 * n + d, dtype=dtype).split((3 * n, d), 1)
+        self.own_delta = torch.empty(m, d, dtype=dtype)
+        self.own_products = torch.empty(m, n, dtype=dtype)
+        self.gradient = torch.empty(m, d, dtype=dtype)
 
     def run(self) -> None:
-        torch.mm(self.delta, self.stacked.mT, out=self.products)
+        torch.mm(self.delta, self.rows.mT, out=self.by_rows)
+        torch.mm(self.delta, self.bilinear, out=self.by_bilinear)
         torch.mm(self.own_attention, self.words, out=self.own_delta)
         torch.mm(self.own_delta, self.words.mT, out=self.own_products)
-        torch.mm(self.products[:, : self.pulled], self.stacked[: self.pulled], out=self.gradient)
+        torch.mm(self.by_rows, self.rows, out=self.gradient)
 
 
 def sdpa_features(X: Tensor, W: Tensor) -> Tensor:

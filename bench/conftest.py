@@ -19,7 +19,7 @@ from .measure import Baseline, Limits, Row, Turns, markdown, ratio_text
 SIZES = ("smoke", "quick", "full")
 LIMITS = {
     "smoke": Limits(seconds=0.1, fewest=2, most=3),
-    "quick": Limits(seconds=1.5, fewest=3, most=25),
+    "quick": Limits(seconds=1.0, fewest=3, most=25),
     "full": Limits(seconds=10.0, fewest=7, most=101),
 }
 ALL_THREADS = torch.get_num_threads()
@@ -87,7 +87,7 @@ def machine() -> dict[str, str]:
 
 def machine_line(config: pytest.Config) -> str:
     facts = ", ".join(f"{label} {value}" for label, value in machine().items())
-    return f"{facts}, size {config.getoption('--size')}"
+    return f"{facts}; size {config.getoption('--size')}"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -98,15 +98,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     rows = config.stash[ROWS]
     if not rows:
         return
+    judged = [row for row in rows if row.met is not None]
+    others = [row for row in rows if row.met is None]
     terminalreporter.section("time of wsfast / time of the baseline")
-    terminalreporter.write_line(machine_line(config))
-    terminalreporter.write_line("")
-    for line in markdown(rows):
+    lines = [machine_line(config)]
+    if judged:
+        met = sum(row.met is True for row in judged)
+        lines += ["", f"**{met} of {len(judged)} measuring sticks met**", "", *markdown(judged)]
+    if others:
+        lines += ["", "**Without a stick**", "", *markdown(others)]
+    for line in lines:
         terminalreporter.write_line(line)
-    sticks = [row.met for row in rows if row.met is not None]
-    if sticks:
-        terminalreporter.write_line("")
-        terminalreporter.write_line(f"{sum(sticks)} of {len(sticks)} measuring sticks met")
 
 
 @pytest.fixture

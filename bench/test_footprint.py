@@ -68,7 +68,7 @@ def test_import(benchmark, record, size):
     def run() -> None:
         times.extend(_python(IMPORT))
 
-    rounds = 2 if size == "smoke" else 7
+    rounds = {"smoke": 2, "quick": 5, "full": 11}[size]
     benchmark.pedantic(run, rounds=rounds)
     seconds = sorted(times)[len(times) // 2]
     benchmark.extra_info["seconds beyond torch"] = times

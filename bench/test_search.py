@@ -21,8 +21,8 @@ TEXTS = 16  # of the batched definition in one call
 @pytest.mark.cases(
     "n, d",
     smoke=[(8, 48)],
-    quick=[(16, 768), (64, 768), (100, 768), (64, 384)],
-    full=[(10, 768), (32, 768), (128, 768), (256, 384)],
+    quick=[(16, 768), (64, 768), (100, 768)],
+    full=[(10, 768), (32, 768), (128, 768), (64, 384), (256, 384)],
 )
 def test_search(compare, n, d):
     X, W = text_and_weights(n, d)
@@ -54,7 +54,7 @@ def test_search(compare, n, d):
                 f"closed form, PyTorch autograd, {STARTS} starts × {STEPS} steps",
                 lambda: search.run(STEPS),
                 at_most=1 / 5 if n <= 64 and d == 768 else None,
-                turns=5,
+                turns=3,
                 note=f"S={S:.4f}",
             ),
             Baseline(
@@ -68,6 +68,7 @@ def test_search(compare, n, d):
     )
 
 
+@pytest.mark.one_thread
 @pytest.mark.cases("n, d", smoke=[(8, 48)], quick=[(16, 64), (20, 192)], full=[(50, 192)])
 def test_search_to_the_end(compare, n, d):
     """The paper's procedure in full at position 0: the S that it ends at, beside that of wsfast."""

@@ -196,10 +196,10 @@ struct Normalized : G {
     const Weight<T> w = this->weight(s.logit, t);
     const T total = s.others + w.value;
     const T inv = total > T(0) ? T(1) / total : T(0);
-    const T alpha = w.value * inv;
-    // With no other weight in the row the attention is 1 or 0: the change cannot come from the
-    // quotient.
-    const T q = s.others > T(0) ? s.b * w.change * inv : alpha - s.a;
+    // With no other weight in the row the attention is 1 or 0, and no quotient gives its change.
+    const bool alone = !(s.others > T(0));
+    const T alpha = alone ? (w.value > T(0) ? T(1) : T(0)) : w.value * inv;
+    const T q = alone ? alpha - s.a : s.b * w.change * inv;
     return {alpha, q, w.slope * s.others * inv * inv};
   }
 };

@@ -109,20 +109,10 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
     if (in.top) in.others[row] = T(kMinusInfinity);
     return;
   }
-  T removed = 0;
-  if (!G::kExponential && in.top) s[in.top[row]] = T(0);
-  const T sum = weights_of_row(g, s, n, shift);
-  if constexpr (!G::kExponential) {
-    // g(0) and g(-inf) need not be 0: the words left out are cleared after the fact.
-    if (in.top) removed += s[in.top[row]], s[in.top[row]] = T(0);
-    if (mask)
-      for (Index l = 0; l < n; ++l)
-        if (!mask[l]) removed += s[l], s[l] = T(0);
-  }
-  const T kept = sum - removed;
+  const T sum = weights_of_row(g, s, n, shift);  // every g(-inf) is 0: what is left out adds nothing
   if (in.top)
-    in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(kept))) : kept;
-  if (G::kNormalized) scale_row(s, n, kept);
+    in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(sum))) : sum;
+  if (G::kNormalized) scale_row(s, n, sum);
 }
 
 template <typename T>

@@ -140,7 +140,7 @@ def test_evaluation(level, fn, dtype):
         value, size = evaluator.squared_norms(delta.to(dtype))
         assert relative_error(value, expected, floor) <= limit
         assert relative_error(size, expected_size, floor) <= limit
-    assert (dominated > 100) == fn.normalize
+    assert (dominated > 50) == fn.normalize
 
 
 @dtypes
@@ -195,28 +195,32 @@ def test_unknown_level(isa, name):
     assert _native.require_cpu().isa_used() == before
 
 
+# Without PyTorch, whose own threads do not outlive a fork.
 _FORKED = """
-import os, torch, wsfast
-torch.set_num_threads(2)
-from wsfast.feature_maps.native import attention_rows_
-from wsfast.feature_maps.weight_fn import WeightFn
+import os
+import numpy as np
+from wsfast import _cpu
+
 def rows():
-    scores = torch.arange(400 * 500, dtype=torch.float64).view(1, 400, 500) % 7
-    attention_rows_(scores, WeightFn("softmax"))
-    return float(scores.sum())
-assert abs(rows() - 400) < 1e-9
+    scores = np.arange(400 * 500.0).reshape(400, 500) % 7
+    _cpu.attention_rows64(
+        weight_fn=0, curve=0.0, rows=400, n=500, scores=scores.ctypes.data, mask=0,
+        rows_per_mask=400, top=0, top_score=0, others=0, threads=2,
+    )
+    return bool(np.abs(scores.sum(1) - 1).max() < 1e-12)
+
+assert rows()
 child = os.fork()
 if child == 0:
-    os._exit(0 if abs(rows() - 400) < 1e-9 else 1)
+    os._exit(0 if rows() else 1)
 assert os.waitpid(child, 0)[1] == 0
-assert abs(rows() - 400) < 1e-9
+assert rows()
 """
 
 
-@pytest.mark.skipif("not hasattr(os, 'fork')", reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_pool_of_threads_after_fork():
-    subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=60, env=dict(os.environ))
+    subprocess.run([sys.executable, "-c", _FORKED], check=True, timeout=60)
 
 
 def test_callers_at_once():

@@ -119,7 +119,8 @@ def _features(
     "wsfast::raf_features",
     mutates_args=(),
     # Not inferred: PyTorch 2.4 reads no postponed annotations.
-    schema="(Tensor X, Tensor W, Tensor? mask, str weight_fn, bool normalize, str backend) -> Tensor",
+    schema="(Tensor X, Tensor W, Tensor? mask, str weight_fn, bool normalize, str backend)"
+    " -> Tensor",
 )
 def _raf_features_op(
     X: Tensor, W: Tensor, mask: Tensor | None, weight_fn: str, normalize: bool, backend: str

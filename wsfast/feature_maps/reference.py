@@ -40,7 +40,8 @@ def attention_features(
         Broadcast against the leading axes of `X`.
     weight_fn : WeightFn
     mask : Tensor of bool, shape (..., n), optional
-        True where there is a word; the others neither attend nor are attended to. Every text has one.
+        True where there is a word, at least once a text; the others neither attend nor are
+        attended to.
     tile : int, optional
         Rows of attention formed at a time, to bound memory; by default all.
 

@@ -33,7 +33,8 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
         return PairChange(weight, change)
     total = others + weight
     inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
-    alpha = weight * inv
+    # With no other weight in the row the attention is 1 or 0, and no quotient gives its change.
+    alpha = torch.where(others > 0, weight * inv, (weight > 0).to(weight.dtype))
     return PairChange(alpha, torch.where(others > 0, b * change * inv, alpha - a))
 
 

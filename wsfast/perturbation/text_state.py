@@ -219,8 +219,8 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         weight = fn.value(score)
         total = fn.value(top_score) + others
         inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
-        logit, a = score, weight * inv
         rest = torch.where(is_top, others, (total - weight).clamp(min=0.0))
+        logit, a = score, torch.where(rest > 0, weight * inv, (weight > 0).to(weight.dtype))
         b = torch.where(total > 0, rest * inv, 1.0)
         own_logit, own_a = own_score, fn.value(own_score) * inv[index, None]
     else:
