@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -60,17 +60,16 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
     return number
 
 
-def number(name: str, value: Any, *, low: float, low_open: bool = False) -> float:
-    """`value` as a finite float, at least `low` (above it, if `low_open`)."""
+def number(name: str, value: Any, *, low: float) -> float:
+    """`value` as a finite float, at least `low`."""
     if isinstance(value, (bool, str, bytes)):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         real = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
-    if not math.isfinite(real) or real < low or (low_open and real == low):
-        bound = "above" if low_open else "at least"
-        raise ValueError(f"{name} must be finite and {bound} {low:g}, got {real}")
+    if not math.isfinite(real) or real < low:
+        raise ValueError(f"{name} must be finite and at least {low:g}, got {real}")
     return real
 
 
@@ -324,7 +323,7 @@ def position(value: Any, inputs: Inputs) -> int:
     return index
 
 
-def positions(value: Any, inputs: Inputs) -> list[int]:
+def _positions(value: Any, inputs: Inputs) -> list[int]:
     """The positions to search, ascending, without repetition; all of them for None."""
     if value is None:
         return list(range(inputs.length))
@@ -336,6 +335,43 @@ def positions(value: Any, inputs: Inputs) -> list[int]:
         raise ValueError("positions must hold at least one position, got none")
     return sorted(
         {integer(f"positions[{k}]", p, low=0, high=inputs.length - 1) for k, p in enumerate(value)}
+    )
+
+
+class SearchOptions(NamedTuple):
+    """Where and how hard to look for a worst case."""
+
+    positions: list[Tensor]  # of each text, int64, ascending: words that were asked for
+    radius: float
+    seed: int
+    starts: int
+    max_steps: int
+    tol: float
+    memory_budget: int
+
+
+def search_options(
+    inputs: Inputs,
+    *,
+    radius: Any,
+    positions: Any,
+    seed: Any,
+    starts: Any,
+    max_steps: Any,
+    tol: Any,
+    memory_budget: Any,
+) -> SearchOptions:
+    """The options that every search takes; radius None is √d, positions None everywhere."""
+    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
+    wanted[_positions(positions, inputs)] = True
+    return SearchOptions(
+        positions=[(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks],
+        radius=inputs.d**0.5 if radius is None else number("radius", radius, low=0),
+        seed=integer("seed", seed, low=0, high=2**64 - 1),
+        starts=integer("starts", starts, low=1),
+        max_steps=integer("max_steps", max_steps, low=1),
+        tol=number("tol", tol, low=0),
+        memory_budget=integer("memory_budget", memory_budget, low=1),
     )
 
 

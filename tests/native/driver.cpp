@@ -162,6 +162,7 @@ struct Text {
       logit[own] = T(-1e30), a[own] = 0, b[own] = 1, others[own] = 1, c2[own] = 0, reach[own] = 0;
       dominated_start.push_back(static_cast<std::int64_t>(dominated_row.size()));
     }
+    index.shrink_to_fit(), dominated_start.shrink_to_fit(), dominated_row.shrink_to_fit();
     dominated_mean = random.normals<T>(static_cast<std::int64_t>(dominated_row.size()) * d);
     state = {fn,           0.48,        positions,      starts,          n,
              d,            index.data(), word.data(),   logit.data(),    a.data(),

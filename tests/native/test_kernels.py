@@ -9,12 +9,12 @@ import sys
 import pytest
 import torch
 from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_error
+from perturbation.problems import state
 
 from wsfast import _native, raf_delta_norms, raf_features
 from wsfast.feature_maps.native import attention_rows_, attention_statistics_
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.evaluators import TorchEvaluator
-from wsfast.perturbation.problem import RafProblem
 from wsfast.sensitivity.ascent import Ball, _Climb
 
 pytestmark = pytest.mark.needs("native")
@@ -126,17 +126,17 @@ def test_evaluation(level, fn, dtype):
     for n, d in [(n, 3) for n in SIZES] + [(5, d) for d in SIZES]:
         X, W = random_text(n, d, n + d)
         X[n // 2] *= 3
-        state = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(n))
-        dominated += len(state.dominated_row)
+        known = state(X, W, fn, "native")
+        dominated += len(known.dominated_row)
         delta = torch.randn(n, 2, d, dtype=torch.float64)
-        expected, gradient = TorchEvaluator(state).value_and_gradient(delta)
-        evaluator = NativeEvaluator(state.to(dtype), 2)
+        expected, gradient = TorchEvaluator(known).value_and_gradient(delta)
+        evaluator = NativeEvaluator(known.to(dtype), 2)
         got = evaluator.value_and_gradient(delta.to(dtype))
         floor = 1e-6 * float(expected.max())
         assert relative_error(got[0], expected, floor) <= limit
         size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
         assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
-        _, expected_size = closed_form.squared_norms(state, delta)
+        _, expected_size = closed_form.squared_norms(known, delta)
         value, size = evaluator.squared_norms(delta.to(dtype))
         assert relative_error(value, expected, floor) <= limit
         assert relative_error(size, expected_size, floor) <= limit

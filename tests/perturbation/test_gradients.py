@@ -5,20 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from definition import WEIGHT_FNS, random_text
+from perturbation.problems import SEARCHED, state
 
 from wsfast import raf_delta_norms, raf_deltas, random_weights
-from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.evaluators import TorchEvaluator
-from wsfast.perturbation.problem import RafProblem
 
-SEARCHED = [
-    WeightFn("softmax"),
-    WeightFn("relu"),
-    WeightFn("relu", normalize=False),
-    WeightFn("squareplus", curve=0.48),
-    WeightFn("squareplus", curve=0.0192),
-    WeightFn("squareplus", normalize=False, curve=0.48),
-]
 weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
 searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 
@@ -101,18 +92,17 @@ def test_native_value_and_gradient(fn, saturated):
 
     for n, d, starts in ((1, 1, 1), (1, 3, 2), (2, 1, 3), (5, 4, 1), (9, 7, 3), (17, 16, 2)):
         X, W = saturated_text(n, d) if saturated else random_text(n, d, n)
-        problem = RafProblem(X, W, fn, "native", 2**20)
-        state = problem.state(torch.arange(n))
+        known = state(X, W, fn, "native")
         delta = torch.randn(n, starts, d, dtype=torch.float64)
         delta[:, -1] *= 1e-3
-        value, gradient = NativeEvaluator(state, starts).value_and_gradient(delta)
-        expected = TorchEvaluator(state).value_and_gradient(delta)
+        value, gradient = NativeEvaluator(known, starts).value_and_gradient(delta)
+        expected = TorchEvaluator(known).value_and_gradient(delta)
         torch.testing.assert_close(value, expected[0], rtol=1e-9, atol=1e-18)
         size = expected[1].norm(dim=-1, keepdim=True).clamp(min=1e-12)
         assert float(((gradient - expected[1]) / size).abs().max()) <= 1e-8
         # Finite differences of the kernel's own value.
         step = 1e-6
-        evaluator = NativeEvaluator(state, starts)
+        evaluator = NativeEvaluator(known, starts)
         for k in range(d):
             shift = torch.zeros(d, dtype=torch.float64)
             shift[k] = step
@@ -122,7 +112,7 @@ def test_native_value_and_gradient(fn, saturated):
             rounding = 1e-9 * float(value.max())
             assert bool(((slope - gradient[..., k]).abs() <= 1e-5 * size[..., 0] + rounding).all())
         # The value that comes without a gradient is the same.
-        without = NativeEvaluator(state, starts).squared_norms(delta)[0]
+        without = NativeEvaluator(known, starts).squared_norms(delta)[0]
         torch.testing.assert_close(without, value, rtol=1e-10, atol=1e-18)
 
 
@@ -132,7 +122,7 @@ def test_native_gradient_in_float32(fn):
     from wsfast.perturbation.native import NativeEvaluator
 
     X, W = random_text(19, 9, 2)
-    exact = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(19))
+    exact = state(X, W, fn, "native")
     delta = torch.randn(19, 4, 9, dtype=torch.float64)
     value, gradient = NativeEvaluator(exact, 4).value_and_gradient(delta)
     rounded = NativeEvaluator(exact.to(torch.float32), 4)
@@ -149,11 +139,11 @@ def test_positions_of_a_state_can_be_selected_and_repeated(fn):
     from wsfast.perturbation.native import NativeEvaluator
 
     X, W = saturated_text(8, 5)
-    state = RafProblem(X, W, fn, "native", 2**20).state(torch.arange(8))
+    known = state(X, W, fn, "native")
     delta = torch.randn(8, 2, 5, dtype=torch.float64)
-    value, gradient = (x.clone() for x in NativeEvaluator(state, 2).value_and_gradient(delta))
+    value, gradient = (x.clone() for x in NativeEvaluator(known, 2).value_and_gradient(delta))
     keep = torch.tensor([6, 1, 1, 0, 3])
-    some = NativeEvaluator(state.select(keep), 2).value_and_gradient(delta[keep])
+    some = NativeEvaluator(known.select(keep), 2).value_and_gradient(delta[keep])
     torch.testing.assert_close(some[0], value[keep], rtol=1e-12, atol=0)
     torch.testing.assert_close(some[1], gradient[keep])
 
@@ -162,11 +152,10 @@ def test_positions_of_a_state_can_be_selected_and_repeated(fn):
 def test_projection_is_the_same_problem(fn):
     n, d = 3, 12
     X, W = random_text(n, d, 1)
-    problem = RafProblem(X, W, fn, "torch", 2**20)
-    state = problem.state(torch.arange(n))
+    known = state(X, W, fn)
     basis = torch.linalg.qr(torch.cat([X, X @ W, X @ W.T]).T).Q
     inside = torch.randn(n, 2, basis.shape[1], dtype=torch.float64)
-    value, gradient = TorchEvaluator(state).value_and_gradient(inside @ basis.T)
-    projected = TorchEvaluator(state.project(basis)).value_and_gradient(inside)
+    value, gradient = TorchEvaluator(known).value_and_gradient(inside @ basis.T)
+    projected = TorchEvaluator(known.project(basis)).value_and_gradient(inside)
     torch.testing.assert_close(projected[0], value)
     torch.testing.assert_close(projected[1], gradient @ basis)

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from definition import random_text
+from perturbation.problems import state
 
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.evaluators import ClosedForm
-from wsfast.perturbation.problem import RafProblem
 from wsfast.sensitivity.ascent import (
     Ball,
     Point,
@@ -31,8 +31,7 @@ natives = pytest.mark.parametrize(
 
 def objective(fn, native, n=7, d=5, seed=0):
     X, W = random_text(n, d, seed)
-    problem = RafProblem(X, W, fn, "native" if native else "torch", 2**20)
-    return ClosedForm(problem.state(torch.arange(n)), native)
+    return ClosedForm(state(X, W, fn, "native" if native else "torch"), native)
 
 
 def values(aim, delta):

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Texts
 from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import RafProblem
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
 
 DEFAULT_BUDGET = 256 * 2**20
 
@@ -108,13 +108,14 @@ def raf_delta_norms(
     budget = _checks.integer("memory_budget", memory_budget, low=1)
     backend = _resolve(backend, inputs, weights, changes)
     fn = WeightFn(weight_fn, normalize)
+    prepared = [AttentionWeights(w) for w in weights]
     B, n = len(inputs.texts), inputs.length
     out = []
     for b, (text, keep) in enumerate(zip(inputs.texts, inputs.masks, strict=True)):
         words = keep.nonzero()[:, 0]
         at = changes[b if len(changes) > 1 else 0]
         at = at if len(at) == 1 else at[words]
-        for w in weights:
+        for w in prepared:
             problem = RafProblem(text[keep], w, fn, backend, budget)
             index = torch.arange(len(words), device=inputs.device)
             norms = problem.norms(index, at, inputs.dtype).to(inputs.dtype)
@@ -165,11 +166,12 @@ def raf_deltas(
     changes = _checks.perturbation(delta, inputs)
     backend = _resolve(backend, inputs, weights, changes)
     fn = WeightFn(weight_fn, normalize)
+    prepared = [AttentionWeights(w) for w in weights]
     out = []
     for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
         words = keep.nonzero()[:, 0]
         among_words = int(keep[:i].sum())
-        for w in weights:
+        for w in prepared:
             problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
             change = problem.deltas(among_words, by).to(inputs.dtype)
             out.append(change.new_zeros(text.shape).index_put((words,), change))

@@ -28,13 +28,44 @@ _ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 _POINTS = 256
 
 
+class AttentionWeights:
+    """W (d, d) in the forms that every text needs, made once."""
+
+    def __init__(self, W: Tensor) -> None:
+        self.W = W.double()
+        self._bilinear: dict[torch.dtype, Tensor] = {}
+
+    def bilinear(self, dtype: torch.dtype) -> Tensor:
+        """(W + Wᵀ)/√d, rounded to `dtype`."""
+        if dtype not in self._bilinear:
+            if dtype == torch.float64:
+                self._bilinear[dtype] = _symmetric(self.W, len(self.W) ** -0.5)
+            else:
+                self._bilinear[dtype] = self.bilinear(torch.float64).to(dtype)
+        return self._bilinear[dtype]
+
+
+def _symmetric(W: Tensor, scale: float) -> Tensor:
+    """(W + Wᵀ) scale."""
+    if W.requires_grad:
+        return (W + W.mT) * scale
+    # In place: fresh memory of this size costs more than the sum.
+    return W.mT.contiguous().add_(W).mul_(scale)
+
+
+def _root(squares: Tensor) -> Tensor:
+    """Norms from their squares, at 0 with the gradient 0 that a norm has in PyTorch."""
+    none = squares <= 0
+    return squares.masked_fill(none, 1.0).sqrt().masked_fill(none, 0.0)
+
+
 class RafProblem:
     """Random attention features of one text without masked words.
 
     Parameters
     ----------
     X : Tensor, shape (n, d)
-    W : Tensor, shape (d, d)
+    weights : AttentionWeights
     weight_fn : WeightFn
     backend : {"reference", "torch", "native"}
     memory_budget : int
@@ -42,10 +73,16 @@ class RafProblem:
     """
 
     def __init__(
-        self, X: Tensor, W: Tensor, weight_fn: WeightFn, backend: str, memory_budget: int
+        self,
+        X: Tensor,
+        weights: AttentionWeights,
+        weight_fn: WeightFn,
+        backend: str,
+        memory_budget: int,
     ) -> None:
         self.dtype = X.dtype
-        self.X, self.W = X.double(), W.double()
+        self.X, self.W = X.double(), weights.W
+        self.weights = weights
         self.weight_fn = weight_fn
         self.backend = backend
         self.memory_budget = memory_budget
@@ -67,7 +104,11 @@ class RafProblem:
     def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
         """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
         text = self.text if weight_fn is None else self._text(weight_fn)
-        return prepare_positions(text, index)
+        return prepare_positions(text, index, self.weights.bilinear(torch.float64))
+
+    def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:
+        """`state` with its real tensors in `dtype`."""
+        return state.to(dtype, self.weights.bilinear(dtype))
 
     @cached_property
     def norm(self) -> Tensor:
@@ -93,6 +134,8 @@ class RafProblem:
         """`index` in parts whose evaluation at `starts` points each stays within the budget."""
         constants = 16 * 8 * self.n
         row = (11 * self.n + 8 * self.d) * 8
+        if self.backend == "torch":
+            row *= 3  # what autograd keeps of the forward pass
         yield from index.split(max(1, self.memory_budget // (constants + starts * row)))
 
     def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
@@ -100,7 +143,7 @@ class RafProblem:
         if self.backend == "reference":
             shape = (len(index), *delta.shape[1:])
             definition = self.definition(index, dtype)
-            return definition.squared_norms(delta.to(dtype).expand(shape)).sqrt().double()
+            return _root(definition.squared_norms(delta.to(dtype).expand(shape))).double()
         at_once = min(_POINTS, delta.shape[1])
         out = []
         for part in self.chunks(torch.arange(len(index), device=index.device), at_once):
@@ -112,7 +155,7 @@ class RafProblem:
         return torch.cat(out)
 
     def _norms(self, exact: PositionState, delta: Tensor, dtype: torch.dtype) -> Tensor:
-        state = exact if dtype == torch.float64 else exact.to(dtype)
+        state = self.in_dtype(exact, dtype)
         if self.backend == "native":
             points = delta.to(dtype).contiguous()
             value, size = NativeEvaluator(state, delta.shape[1]).squared_norms(points)
@@ -124,13 +167,13 @@ class RafProblem:
         lost = torch.finfo(dtype).eps * size > _ROUNDING[dtype] * floor
         p, k = lost.nonzero(as_tuple=True)
         if len(p) == 0:
-            return value.clamp(min=0).sqrt()
+            return _root(value)
         at_once = max(1, self.memory_budget // (6 * 8 * self.n * self.d))
         direct = [
             closed_form.deltas(exact.select(q), delta[q, m].double()).square().sum((1, 2))
             for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
         ]
-        return value.index_put((p, k), torch.cat(direct)).clamp(min=0).sqrt()
+        return _root(value.index_put((p, k), torch.cat(direct)))
 
     def deltas(self, position: int, delta: Tensor) -> Tensor:
         """φ(X^i(Δ)) - φ(X) (n, d), float64, for one Δ (d,)."""

@@ -36,7 +36,6 @@ class TextState:
     words: Tensor  # (n, d) X, less its mean for softmax
     queries: Tensor  # (n, d) y_j = Wᵀ x_j / √d
     keys: Tensor  # (n, d) k_l = W x_l / √d
-    bilinear: Tensor  # (d, d) (W + Wᵀ)/√d
     phi: Tensor  # (n, d) in the coordinates of `words`
     others_mean: Tensor  # (n, d) mean of each row without its largest word, likewise
     statistics: RowStatistics
@@ -81,14 +80,14 @@ class PositionState:
     def d(self) -> int:
         return self.words.shape[1]
 
-    def to(self, dtype: torch.dtype) -> PositionState:
-        """The same state with its real tensors in `dtype`."""
+    def to(self, dtype: torch.dtype, bilinear: Tensor) -> PositionState:
+        """The same state with its real tensors in `dtype`, in which `bilinear` is already."""
         cast: dict[str, Any] = {
             name: value.to(dtype)
             for name, value in vars(self).items()
-            if isinstance(value, Tensor) and value.is_floating_point()
+            if isinstance(value, Tensor) and value.is_floating_point() and name != "bilinear"
         }
-        return replace(self, **cast)
+        return replace(self, **cast, bilinear=bilinear)
 
     def project(self, basis: Tensor) -> PositionState:
         """The same problem for Δ in the span of the orthonormal columns of `basis` (d, r)."""
@@ -168,20 +167,11 @@ def prepare_text(
         words=words,
         queries=queries,
         keys=keys,
-        bilinear=_symmetric(W, scale),
         phi=phi,
         others_mean=others_mean,
         statistics=statistics,
         norm=(phi + shift).norm(),
     )
-
-
-def _symmetric(W: Tensor, scale: float) -> Tensor:
-    """(W + Wᵀ) scale."""
-    if W.requires_grad:
-        return (W + W.mT) * scale
-    # In place: fresh memory of this size costs more than the sum.
-    return W.mT.contiguous().add_(W).mul_(scale)
 
 
 def _attention_statistics(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
@@ -199,8 +189,11 @@ def _attention_statistics(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStati
     return RowStatistics(top, top_score, others), weights
 
 
-def prepare_positions(text: TextState, index: Tensor) -> PositionState:
-    """The state of the positions `index` (P,) int64, in the dtype of `text`."""
+def prepare_positions(text: TextState, index: Tensor, bilinear: Tensor) -> PositionState:
+    """The state of the positions `index` (P,) int64, in the dtype of `text`.
+
+    `bilinear` (d, d) is (W + Wᵀ)/√d.
+    """
     fn = text.weight_fn
     top, top_score, others = text.statistics
     score = text.X[index] @ text.queries.mT  # S_ji
@@ -267,7 +260,7 @@ def prepare_positions(text: TextState, index: Tensor) -> PositionState:
         word=word,
         words=text.words,
         rows=torch.cat([text.queries, phi, text.keys]),
-        bilinear=text.bilinear,
+        bilinear=bilinear,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast._checks import Inputs
+from wsfast._checks import Inputs, SearchOptions
 from wsfast._version import __version__
 from wsfast.sensitivity.result import SensitivityResult
 
@@ -31,8 +31,12 @@ def within(delta: Tensor, radius: float) -> Tensor:
     return torch.where(norm > radius, (delta.double() * shrink).to(delta.dtype), delta)
 
 
-def versions() -> dict[str, str]:
-    """Of everything that the numbers depend on."""
+def words_among(keep: Tensor, at: Tensor) -> Tensor:
+    """The places `at` of a text, counted among its words alone; `keep` is its mask."""
+    return keep.cumsum(0)[at] - 1
+
+
+def _versions() -> dict[str, str]:
     return {
         "wsfast": __version__,
         "torch": str(torch.__version__),
@@ -44,12 +48,15 @@ def versions() -> dict[str, str]:
 def assemble(
     worst: list[Worst],
     inputs: Inputs,
-    has_draws: bool,
-    draws: int,
-    radius: float,
-    info: dict[str, Any],
+    options: SearchOptions,
+    about: dict[str, Any],
+    *,
+    draws: int | None,
 ) -> SensitivityResult:
-    """One result from `worst`, text by text and, within a text, draw by draw."""
+    """One result from `worst`, text by text and, within a text, draw by draw.
+
+    `about` says what was searched, for the result's info; `draws` is None without an axis of draws.
+    """
     count = len(worst)
     like = inputs.texts[0].detach()
     per_word = like.new_full((count, inputs.length), torch.nan)
@@ -64,21 +71,32 @@ def assemble(
             position[k] = one.at[best]
             delta[k] = one.delta[best]
     if bool(value.isnan().any()):
-        texts = sorted({k // draws for k in value.isnan().nonzero()[:, 0].tolist()})
+        texts = sorted({k // (draws or 1) for k in value.isnan().nonzero()[:, 0].tolist()})
         warnings.warn(
             f"S is NaN for text {', '.join(map(str, texts))}: the features are zero, "
             "or none of the positions asked for is a word of it",
             RuntimeWarning,
             stacklevel=3,
         )
-    axes = (("texts",) if inputs.batched else ()) + (("draws",) if has_draws else ())
-    lead = (*((count // draws,) if inputs.batched else ()), *((draws,) if has_draws else ()))
+    lead = {"texts": len(inputs.texts)} if inputs.batched else {}
+    if draws is not None:
+        lead["draws"] = draws
+    shape = tuple(lead.values())
     return SensitivityResult(
-        value=inputs.give(value.reshape(lead)),
-        per_word=inputs.give(per_word.reshape(*lead, -1)),
-        position=inputs.give(position.reshape(lead)),
-        delta=inputs.give(delta.reshape(*lead, -1)),
-        radius=radius,
-        info=info,
-        axes=axes,
+        value=inputs.give(value.reshape(shape)),
+        per_word=inputs.give(per_word.reshape(*shape, -1)),
+        position=inputs.give(position.reshape(shape)),
+        delta=inputs.give(delta.reshape(*shape, -1)),
+        radius=options.radius,
+        info={
+            **about,
+            "dtype": str(inputs.dtype).removeprefix("torch."),
+            "seed": options.seed,
+            "starts": options.starts,
+            "max_steps": options.max_steps,
+            "tol": options.tol,
+            "steps": max(one.steps for one in worst),
+            "versions": _versions(),
+        },
+        axes=tuple(lead),
     )

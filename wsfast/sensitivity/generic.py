@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from wsfast import _checks
-from wsfast._checks import Texts
+from wsfast._checks import SearchOptions, Texts
 from wsfast._progress import Progress, progress_bar
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import Definition
-from wsfast.sensitivity.ascent import Ball
-from wsfast.sensitivity.collect import Worst, assemble, versions, within
+from wsfast.sensitivity.collect import Worst, assemble, within, words_among
 from wsfast.sensitivity.result import SensitivityResult
-from wsfast.sensitivity.worst_case import Schedule, Search, random_starts
+from wsfast.sensitivity.worst_case import Search, random_starts
 
 
 def word_sensitivity(
@@ -78,38 +77,25 @@ def word_sensitivity(
     if not callable(phi):
         raise TypeError(f"phi must be a function or an nn.Module, got {type(phi).__name__}")
     inputs = _checks.texts(X, mask)
-    where = _checks.positions(positions, inputs)
-    seed = _checks.seed(seed)
-    radius = inputs.d**0.5 if radius is None else _checks.number("radius", radius, low=0)
-    schedule = Schedule(
-        _checks.integer("starts", starts, low=1), _checks.integer("max_steps", max_steps, low=1)
+    options = _checks.search_options(
+        inputs,
+        radius=radius,
+        positions=positions,
+        seed=seed,
+        starts=starts,
+        max_steps=max_steps,
+        tol=tol,
+        memory_budget=memory_budget,
     )
-    ball = Ball(radius, _checks.number("tol", tol, low=0), native=False)
-    budget = _checks.integer("memory_budget", memory_budget, low=1)
-
-    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
-    wanted[where] = True
-    searched = [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
-    worst = []
-    total = sum(map(len, searched))
+    total = sum(map(len, options.positions))
     shown = _checks.flag("progress", progress)
     with torch.no_grad(), progress_bar(total, "word", shown) as bar, _evaluating(phi):
-        for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
-            index = keep.cumsum(0)[at] - 1
-            words = text[keep].detach()
-            worst.append(_worst_case(phi, words, index, at, ball, schedule, seed, budget, bar))
-    info = {
-        "map": getattr(phi, "__name__", type(phi).__name__),
-        "backend": "definition",
-        "dtype": str(inputs.dtype).removeprefix("torch."),
-        "seed": seed,
-        "starts": schedule.starts,
-        "max_steps": schedule.max_steps,
-        "tol": ball.tol,
-        "steps": max(one.steps for one in worst),
-        "versions": versions(),
-    }
-    return assemble(worst, inputs, False, 1, radius, info)
+        worst = [
+            _worst_case(phi, text[keep].detach(), words_among(keep, at), at, options, bar)
+            for text, keep, at in zip(inputs.texts, inputs.masks, options.positions, strict=True)
+        ]
+    about = {"map": getattr(phi, "__name__", type(phi).__name__), "backend": "definition"}
+    return assemble(worst, inputs, options, about, draws=None)
 
 
 @contextmanager
@@ -130,16 +116,13 @@ def _worst_case(
     X: Tensor,
     index: Tensor,
     at: Tensor,
-    ball: Ball,
-    schedule: Schedule,
-    seed: int,
-    budget: int,
+    options: SearchOptions,
     bar: Progress,
 ) -> Worst:
     n, d = X.shape
     base = _checks.features_of(phi, X)
     norm = base.double().norm()
-    if len(index) == 0 or float(norm) == 0 or ball.radius == 0:
+    if len(index) == 0 or float(norm) == 0 or options.radius == 0:
         bar.update(len(index))
         return Worst(
             torch.zeros(len(index), dtype=torch.float64, device=X.device) / norm,
@@ -147,14 +130,14 @@ def _worst_case(
             at,
             steps=0,
         )
-    rows_at_once = max(1, budget // (4 * n * d * X.element_size()))
-    search = Search(ball, schedule, random_starts(schedule.starts, d, seed, X))
+    rows_at_once = max(1, options.memory_budget // (4 * n * d * X.element_size()))
+    search = Search(options, random_starts(options.starts, d, options.seed, X), native=False)
     deltas, values, steps = [], [], 0
     # In parts, for the bar and for Ctrl-C: positions do not depend on one another.
-    for part in index.split(max(1, rows_at_once // schedule.starts)):
+    for part in index.split(max(1, rows_at_once // options.starts)):
         objective = Definition(phi, X, base, part, rows_at_once)
         point, taken = search.run(objective)
-        delta = within(point.delta, ball.radius)
+        delta = within(point.delta, options.radius)
         deltas.append(delta)
         values.append(objective.squared_norms(delta[:, None])[:, 0].double().sqrt())
         steps = max(steps, taken)

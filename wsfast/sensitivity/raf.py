@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from wsfast import _backend, _checks
-from wsfast._checks import Array, Inputs, Texts
+from wsfast._checks import Array, Inputs, SearchOptions, Texts
 from wsfast._progress import Progress, progress_bar
 from wsfast._random import random_weights
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import ClosedForm
-from wsfast.perturbation.problem import RafProblem
-from wsfast.sensitivity.ascent import Ball
-from wsfast.sensitivity.collect import Worst, assemble, versions, within
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.sensitivity.collect import Worst, assemble, within, words_among
 from wsfast.sensitivity.result import SensitivityResult
-from wsfast.sensitivity.worst_case import Schedule, Search, random_starts
+from wsfast.sensitivity.worst_case import Search, random_starts
 
 # Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
 _CURVES = (0.48, 0.0192)
@@ -113,48 +112,50 @@ def raf_sensitivity(
     """
     _checks.weight_function(weight_fn, normalize)
     inputs = _checks.texts(X, mask)
-    where = _checks.positions(positions, inputs)
-    seed = _checks.seed(seed)
-    weights, has_draws = _weights(W, draws, seed, inputs)
-    radius = inputs.d**0.5 if radius is None else _checks.number("radius", radius, low=0)
-    schedule = Schedule(
-        _checks.integer("starts", starts, low=1), _checks.integer("max_steps", max_steps, low=1)
+    options = _checks.search_options(
+        inputs,
+        radius=radius,
+        positions=positions,
+        seed=seed,
+        starts=starts,
+        max_steps=max_steps,
+        tol=tol,
+        memory_budget=memory_budget,
     )
-    tol = _checks.number("tol", tol, low=0)
-    budget = _checks.integer("memory_budget", memory_budget, low=1)
+    weights, has_draws = _weights(W, draws, options.seed, inputs)
     backend = _backend.resolve(backend, inputs.device)
     fn = WeightFn(weight_fn, normalize)
-
-    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
-    wanted[where] = True
-    searched = [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
-    total = sum(map(len, searched)) * len(weights)
-    worst = []
-    with (
-        torch.no_grad(),
-        progress_bar(total, "word", _checks.flag("progress", progress)) as bar,
-    ):
-        for text, keep, at in zip(inputs.texts, inputs.masks, searched, strict=True):
-            index = keep.cumsum(0)[at] - 1
-            for w in weights:
-                problem = RafProblem(text[keep].detach(), w.detach(), fn, backend, budget)
-                ball = Ball(radius, tol, backend == "native")
-                worst.append(_worst_case(problem, index, at, ball, schedule, seed, bar))
-    info = {
+    total = sum(map(len, options.positions)) * len(weights)
+    shown = _checks.flag("progress", progress)
+    by_draw = []
+    with torch.no_grad(), progress_bar(total, "word", shown) as bar:
+        for w in weights:
+            prepared = AttentionWeights(w.detach())
+            by_draw.append(
+                [
+                    _worst_case(
+                        RafProblem(
+                            text[keep].detach(), prepared, fn, backend, options.memory_budget
+                        ),
+                        words_among(keep, at),
+                        at,
+                        options,
+                        bar,
+                    )
+                    for text, keep, at in zip(
+                        inputs.texts, inputs.masks, options.positions, strict=True
+                    )
+                ]
+            )
+    worst = [one for text in zip(*by_draw, strict=True) for one in text]
+    about = {
         "map": "raf",
         "weight_fn": weight_fn,
         "normalize": normalize,
         "weights": "random" if W is None else "given",
         "backend": backend,
-        "dtype": str(inputs.dtype).removeprefix("torch."),
-        "seed": seed,
-        "starts": schedule.starts,
-        "max_steps": schedule.max_steps,
-        "tol": tol,
-        "steps": max(one.steps for one in worst),
-        "versions": versions(),
     }
-    return assemble(worst, inputs, has_draws, len(weights), radius, info)
+    return assemble(worst, inputs, options, about, draws=len(weights) if has_draws else None)
 
 
 def _weights(W: Array | None, draws: int | None, seed: int, inputs: Inputs) -> tuple[Tensor, bool]:
@@ -172,41 +173,37 @@ def _worst_case(
     problem: RafProblem,
     index: Tensor,
     at: Tensor,
-    ball: Ball,
-    schedule: Schedule,
-    seed: int,
+    options: SearchOptions,
     bar: Progress,
 ) -> Worst:
     """Search the words `index` of `problem`, which stand at `at` in the user's text."""
     norm = problem.norm
     empty = torch.zeros(len(index), problem.d, dtype=problem.dtype, device=index.device)
-    if len(index) == 0 or float(norm) == 0 or ball.radius == 0:
+    if len(index) == 0 or float(norm) == 0 or options.radius == 0:
         bar.update(len(index))
         per_word = torch.zeros(len(index), dtype=torch.float64, device=index.device) / norm
         return Worst(per_word, empty, at, steps=0)
     deltas, steps = [], 0
     reference = problem.backend == "reference"
-    directions = random_starts(schedule.starts, problem.d, seed, empty)
+    directions = random_starts(options.starts, problem.d, options.seed, empty)
     if not reference:
         directions[0] = problem.text.queries.sum(0)
-    search = Search(ball, schedule, directions)
+    search = Search(options, directions, native=problem.backend == "native")
     basis = None if reference else _basis(problem)
-    starts = schedule.starts * (1 if problem.weight_fn.exponential else 2)
-    for part in problem.chunks(index, starts):
+    smooth = problem.weight_fn.exponential
+    for part in problem.chunks(index, search.points_at_once(smooth)):
         if reference:
             point, taken = search.run(problem.definition(part, problem.dtype))
         else:
             point, taken = search.raf(
                 _closed_form(problem, part),
-                ()
-                if problem.weight_fn.exponential
-                else [_closed_form(problem, part, curve) for curve in _CURVES],
+                () if smooth else [_closed_form(problem, part, curve) for curve in _CURVES],
                 basis,
             )
         deltas.append(point.delta)
         steps = max(steps, taken)
         bar.update(len(part))
-    delta = within(torch.cat(deltas), ball.radius)
+    delta = within(torch.cat(deltas), options.radius)
     per_word = problem.norms(index, delta[:, None], torch.float64)[:, 0] / norm
     # The winner from the definition itself.
     best = int(per_word.argmax())
@@ -219,7 +216,8 @@ def _worst_case(
 def _closed_form(problem: RafProblem, part: Tensor, curve: float | None = None) -> ClosedForm:
     fn = problem.weight_fn
     smooth = None if curve is None else WeightFn("squareplus", fn.normalize, curve)
-    return ClosedForm(problem.state(part, smooth).to(problem.dtype), problem.backend == "native")
+    state = problem.in_dtype(problem.state(part, smooth), problem.dtype)
+    return ClosedForm(state, problem.backend == "native")
 
 
 def _basis(problem: RafProblem) -> Tensor | None:

@@ -1,0 +1,26 @@
+"""The inside of the package that tests look at, made in one place."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.problem import RafProblem
+from wsfast.perturbation.text_state import PositionState
+
+SEARCHED = [
+    WeightFn("softmax"),
+    WeightFn("relu"),
+    WeightFn("relu", normalize=False),
+    WeightFn("squareplus", curve=0.48),
+    WeightFn("squareplus", curve=0.0192),
+    WeightFn("squareplus", normalize=False, curve=0.48),
+]
+"""Every weight function that the search evaluates."""
+
+
+def state(X: Tensor, W: Tensor, fn: WeightFn, backend: str = "torch") -> PositionState:
+    """What every position of a text knows of every row."""
+    problem = RafProblem(X, W, fn, backend, 2**20)
+    return problem.state(torch.arange(len(X)))
