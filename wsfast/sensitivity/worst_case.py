@@ -50,7 +50,7 @@ class Search:
         self.directions = directions
         self.max_steps = options.max_steps
         # Steps from every start, before the best goes on alone.
-        self.explored = max(1, options.max_steps // 10)
+        self.explored = max(1, options.max_steps // 5)
 
     def points_at_once(self, smooth: bool) -> int:
         """The most points at which one position is evaluated together."""
