@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation import closed_form
-from wsfast.perturbation.problem import RafProblem
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.perturbation.text_state import PositionState
 
 # -- the definition -------------------------------------------------------------------------------
@@ -82,9 +82,10 @@ class ClosedFormSearch:
 
     def prepare(self) -> tuple[PositionState, Tensor]:
         """The state of all positions in the dtype of X, and ‖φ(X)‖."""
-        budget = 2**40
-        problem = RafProblem(self.X, self.W, WeightFn("softmax"), "torch", budget)
-        return problem.state(torch.arange(len(self.X))).to(self.X.dtype), problem.norm
+        weights = AttentionWeights(self.W)
+        problem = RafProblem(self.X, weights, WeightFn("softmax"), "torch", memory_budget=2**40)
+        state = problem.state(torch.arange(len(self.X)))
+        return problem.in_dtype(state, self.X.dtype), problem.norm
 
     def first(self) -> Tensor:
         """Starts (n, s, d) at the sphere: the direction that raises all scores, and random ones."""
@@ -176,9 +177,10 @@ def sdpa_features_and_statistics(X: Tensor, W: Tensor) -> Statistics:
 
     Fused attention keeps no scores, so that the statistics compute them again.
     """
-    scale = X.shape[1] ** -0.5
-    phi = sdpa_features(X, W)
-    scores = (X @ W) @ X.mT * scale
+    queries = X @ W
+    words = X[None, None]
+    phi = scaled_dot_product_attention(queries[None, None], words, words)[0, 0]
+    scores = queries @ X.mT * X.shape[1] ** -0.5
     top_score, top = scores.max(-1)
     rest = scores.scatter(-1, top[:, None], -torch.inf)
     return Statistics(phi, top, top_score, rest.logsumexp(-1), rest.softmax(-1) @ X)

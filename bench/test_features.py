@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 import wsfast
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -55,17 +56,17 @@ def test_features_with_statistics(compare, n, d):
     def prepare() -> TextState:
         return prepare_text(X, W, WeightFn("softmax"), native=True, tile=4096)
 
-    def with_keys() -> baselines.Statistics:
-        # The state holds these besides: counted on both sides.
-        assert (X @ W.mT).shape == (W + W.mT)[:1].expand(n, -1).shape
-        return baselines.sdpa_features_and_statistics(X, W)
+    def with_keys() -> tuple[baselines.Statistics, Tensor]:
+        # The state holds the keys besides: counted on both sides.
+        return baselines.sdpa_features_and_statistics(X, W), X @ W.mT * d**-0.5
 
-    state, expected = prepare(), with_keys()
+    state, (expected, keys) = prepare(), with_keys()
     shift = X.mean(0)  # the state's coordinates
     torch.testing.assert_close(state.phi + shift, expected.phi)
     torch.testing.assert_close(state.others_mean + shift, expected.others_mean)
     torch.testing.assert_close(state.statistics.others, expected.others)
     assert state.statistics.top.equal(expected.top)
+    torch.testing.assert_close(state.keys, keys)
     compare(
         "features and statistics",
         f"n={n}, d={d}, float64",

@@ -130,7 +130,7 @@ def test_evaluation(level, fn, dtype):
         dominated += len(known.dominated_row)
         delta = torch.randn(n, 2, d, dtype=torch.float64)
         expected, gradient = TorchEvaluator(known).value_and_gradient(delta)
-        evaluator = NativeEvaluator(known.to(dtype), 2)
+        evaluator = NativeEvaluator(state(X, W, fn, "native", dtype), 2)
         got = evaluator.value_and_gradient(delta.to(dtype))
         floor = 1e-6 * float(expected.max())
         assert relative_error(got[0], expected, floor) <= limit

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import RafProblem
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.perturbation.text_state import PositionState
 
 SEARCHED = [
@@ -20,7 +20,13 @@ SEARCHED = [
 """Every weight function that the search evaluates."""
 
 
-def state(X: Tensor, W: Tensor, fn: WeightFn, backend: str = "torch") -> PositionState:
-    """What every position of a text knows of every row."""
-    problem = RafProblem(X, W, fn, backend, 2**20)
-    return problem.state(torch.arange(len(X)))
+def state(
+    X: Tensor,
+    W: Tensor,
+    fn: WeightFn,
+    backend: str = "torch",
+    dtype: torch.dtype = torch.float64,
+) -> PositionState:
+    """What every position of a text knows of every row, formed in float64 and rounded to `dtype`."""
+    problem = RafProblem(X, AttentionWeights(W), fn, backend, 2**20)
+    return problem.in_dtype(problem.state(torch.arange(len(X))), dtype)

@@ -125,7 +125,7 @@ def test_native_gradient_in_float32(fn):
     exact = state(X, W, fn, "native")
     delta = torch.randn(19, 4, 9, dtype=torch.float64)
     value, gradient = NativeEvaluator(exact, 4).value_and_gradient(delta)
-    rounded = NativeEvaluator(exact.to(torch.float32), 4)
+    rounded = NativeEvaluator(state(X, W, fn, "native", torch.float32), 4)
     value32, gradient32 = rounded.value_and_gradient(delta.float())
     assert value32.dtype == gradient32.dtype == torch.float32
     torch.testing.assert_close(value32.double(), value, rtol=1e-4, atol=0)

@@ -20,7 +20,7 @@ from wsfast.sensitivity.ascent import (
     ascend,
     explore,
 )
-from wsfast.sensitivity.worst_case import Schedule, on_sphere, random_starts
+from wsfast.sensitivity.worst_case import on_sphere, random_starts
 
 FUNCTIONS = [WeightFn("softmax"), WeightFn("relu"), WeightFn("relu", normalize=False)]
 functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
@@ -159,7 +159,3 @@ def test_on_sphere():
     directions = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert on_sphere(directions, 10.0).tolist() == [[6.0, 8.0], [10.0, 0.0]]
 
-
-@pytest.mark.parametrize(("max_steps", "expected"), [(1, 1), (9, 1), (60, 6), (100, 10)])
-def test_schedule(max_steps, expected):
-    assert Schedule(4, max_steps).explore == expected

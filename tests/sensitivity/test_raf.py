@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_value_is_the_definition_at_delta(backend, weight_fn, normalize, dtype):
         assert float(result.value) == pytest.approx(value, rel=limit)
         assert float(result.value) == float(result.per_word.max()) == float(result.per_word[i])
         # Strictly within the ball, not only up to rounding.
-        assert exact_norm(exact(result.delta)) <= exact(torch.tensor(result.radius).double()).item()
+        assert exact_norm(exact(result.delta)) <= Decimal(result.radius)
         assert result.radius == math.sqrt(d)
         assert result.value.dtype == result.per_word.dtype == result.delta.dtype == dtype
         assert result.position.dtype == torch.int64
@@ -132,6 +133,17 @@ def test_no_grid_point_beats_it(backend, n, d, seed, scale, largest, radius):
     assert on_grid(X, W, radius) <= 1.01 * found
 
 
+@pytest.mark.xfail(reason="rounding decides what a word moved to 0 does to normalised ReLU")
+def test_relu_in_one_dimension():
+    # The default radius can move each word of ±1 exactly to 0, where normalised ReLU jumps.
+    X = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
+    W = torch.tensor([[1.089]], dtype=torch.float64)
+    found = raf_sensitivity(X, W, weight_fn="relu")
+    grid = torch.linspace(-1, 1, 2001, dtype=torch.float64)
+    best = max(relative_change(X, W, 0, delta[None], "relu") for delta in grid)
+    assert float(found) >= 0.99 * best
+
+
 @weight_fns
 @pytest.mark.needs("native")
 def test_backends_agree(weight_fn, normalize):
@@ -145,9 +157,9 @@ def test_backends_agree(weight_fn, normalize):
             )
             for backend in ("reference", "torch", "native")
         ]
-        # The reference starts elsewhere, and ReLU has many peaks.
         assert found[1] == pytest.approx(found[2], rel=1e-2)
-        assert min(found) >= (0.99 if weight_fn == "softmax" else 0.9) * max(found)
+        # ReLU has many peaks, and the reference searches them without the smoothed starts.
+        assert min(found) >= (0.99 if weight_fn == "softmax" else 0.7) * max(found)
 
 
 def test_small_basis_loses_little():
@@ -171,8 +183,7 @@ def test_one_word(backend, radius):
     X, W = random_text(1, 4)
     result = raf_sensitivity(3 * X, W, radius=radius, backend=backend)
     expected = (2.0 if radius is None else radius) / float(3 * X.norm())
-    assert float(result) == pytest.approx(expected, rel=1e-9)
-    assert float(result) <= expected
+    assert float(result) == pytest.approx(expected, rel=1e-12)
 
 
 @all_backends
@@ -257,7 +268,7 @@ def test_permuting_words_permutes_the_result(backend, weight_fn, normalize):
 def test_batch_mates_and_padding_change_nothing(backend, weight_fn, normalize, kind):
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend, "max_steps": 20}
     texts = [random_text(n, 3, n)[0] for n in (4, 6, 1)]
-    W = random_weights(3, dtype=torch.float64)
+    W = random_weights(3, dtype=torch.float64) + 3 * torch.eye(3)  # no text without weight
     alone = [raf_sensitivity(text, W, **options) for text in texts]
     if kind == "list":
         result = raf_sensitivity(texts, W, **options)
@@ -292,19 +303,34 @@ def test_strides_change_nothing(backend):
     torch.testing.assert_close(got.per_word, expected.per_word, rtol=1e-6, atol=0)
 
 
-@backends
+@all_backends
 @weight_fns
-def test_thread_count_changes_nothing(backend, weight_fn, normalize, threads):
-    X, W = random_text(60, 40, 4, torch.float32)
-    options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend, "max_steps": 20}
+@pytest.mark.parametrize("d", [1, 3])
+def test_inputs_are_not_changed(backend, weight_fn, normalize, d):
+    X, W = random_text(4, d, 4)
+    # Column by column: its transpose needs no copy.
+    W = (W + torch.eye(d)).t().contiguous().t()
+    before = X.clone(), W.clone()
+    raf_sensitivity(
+        X, W, weight_fn=weight_fn, normalize=normalize, backend=backend, max_steps=5
+    )
+    assert torch.equal(X, before[0])
+    assert torch.equal(W, before[1])
+
+
+@pytest.mark.needs("native")
+@weight_fns
+def test_thread_count_changes_nothing(weight_fn, normalize, threads):
+    X, W = random_text(40, 30, 4, torch.float32)
+    options = {"weight_fn": weight_fn, "normalize": normalize, "max_steps": 20}
     results = []
     for count in (1, 2):
         with threads(count):
-            results.append(raf_sensitivity(X, W, positions=range(30), **options))
-    torch.testing.assert_close(results[0].value, results[1].value, rtol=1e-2, atol=0)
-    close = (results[0].per_word / results[1].per_word - 1).abs()[:30] < 1e-3
+            results.append(raf_sensitivity(X, W, **options))
+    torch.testing.assert_close(results[0].value, results[1].value, rtol=1e-3, atol=0)
+    close = (results[0].per_word / results[1].per_word - 1).abs() < 1e-3
     # Rounding may send a position to another peak, but hardly ever does.
-    assert int(close.sum()) >= 28
+    assert int(close.sum()) >= 38
 
 
 @backends

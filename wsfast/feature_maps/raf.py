@@ -105,6 +105,8 @@ def _features(
     weight_fn, normalize, backend = options
     if mask is not None:
         mask = mask.expand(X.shape[:2]).contiguous()
+    if backend is None and weight_fn == "softmax":
+        backend = "torch"  # PyTorch's own fused attention is the fastest there is
     # The kernel serves gradients too: the operator's backward is in PyTorch.
     chosen = _backend.resolve(backend, X.device)
     traced = torch.compiler.is_compiling() or not (type(X) is type(W) is Tensor)
@@ -133,59 +135,51 @@ def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: s
     # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     if mask is not None:
         _checks.every_text_has_a_word(mask)
-    if backend == "native":
-        return _native_features(X, W, fn, mask)
-    _checks.finite("X", X)
-    _checks.finite("W", W)
-    if backend == "reference" or (backend == "torch" and not fn.exponential):
-        part = None if mask is None else mask[:, None]
-        return attention_features(X[:, None], W, fn, part).contiguous()
     queries = _queries(X, W)
-    phi = scaled_dot_product_attention(
-        queries,
-        X[:, None].expand_as(queries),
-        X[:, None].expand_as(queries),
-        attn_mask=None if mask is None else mask[:, None, None, :].expand(-1, -1, X.shape[1], -1),
-        scale=1.0,
-    )
-    return (phi if mask is None else phi * mask[:, None, :, None]).contiguous()
+    # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
+    if not bool(queries.sum().isfinite()):
+        _checks.finite("X", X)
+        _checks.finite("W", W)
+    part = None if mask is None else mask[:, None]
+    if backend == "native":
+        phi = _native_features(X.contiguous(), queries, fn, mask)
+    elif backend == "torch" and fn.exponential:
+        words = X[:, None].expand_as(queries)
+        seen = None if part is None else part.unsqueeze(-2).expand(*queries.shape[:-1], X.shape[1])
+        phi = scaled_dot_product_attention(
+            queries, words, words, attn_mask=seen, scale=X.shape[-1] ** -0.5
+        )
+    else:
+        return attention_features(X[:, None], W, fn, part).contiguous()
+    return (phi if part is None else phi * part.unsqueeze(-1)).contiguous()
 
 
 def _queries(X: Tensor, W: Tensor) -> Tensor:
-    """X W/√d for every text and draw, (B, R, n, d)."""
+    """X W for every text and draw, (B, R, n, d)."""
     B, n, d = X.shape
     # One plain product a draw: a batched one is slower on the CPU.
     rows = X.reshape(B * n, d)
-    scale: float = d**-0.5
-    return torch.stack([(rows @ w).view(B, n, d) for w in W], 1) * scale
+    products = [(rows @ w).view(B, 1, n, d) for w in W]
+    return products[0] if len(products) == 1 else torch.cat(products, 1)
 
 
-def _native_features(X: Tensor, W: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:
+def _native_features(X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:
+    """φ in place of `queries` (B, R, n, d)."""
     B, n, d = X.shape
-    X = X.contiguous()
     rows = max(1, min(n, _TILE // n))
     at_once = max(1, min(B, _TILE // (n * n)))
     work = X.new_empty(at_once * rows * n)
-    out = []
-    for w in W:
-        queries = (X.view(B * n, d) @ w).view(B, n, d)
-        # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
-        if not bool(queries.sum().isfinite()):
-            _checks.finite("X", X)
-            _checks.finite("W", W)
+    for of_draw in queries.unbind(1):
         for b in range(0, B, at_once):
             words = X[b : b + at_once]
             part = None if mask is None else mask[b : b + at_once]
             for j in range(0, n, rows):
-                tile = queries[b : b + at_once, j : j + rows]
+                tile = of_draw[b : b + at_once, j : j + rows]
                 scores = work[: tile.shape[0] * tile.shape[1] * n].view(*tile.shape[:2], n)
                 torch.baddbmm(scores, tile, words.mT, beta=0, alpha=d**-0.5, out=scores)
                 attention_rows_(scores, fn, part)
-                # The tile's queries are done with: φ takes their place.
                 torch.bmm(scores, words, out=tile)
-        out.append(queries)
-    phi = torch.stack(out, 1) if len(out) > 1 else out[0][:, None]
-    return phi if mask is None else phi.mul_(mask[:, None, :, None])
+    return queries
 
 
 @_raf_features_op.register_fake
@@ -208,7 +202,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     n, d = X.shape[1:]
     scale = d**-0.5
     words = X[:, None]
-    queries = _queries(X, W)
+    queries = _queries(X, W) * scale
     if mask is not None:
         grad = grad * mask[:, None, :, None]
     part = None if mask is None else mask[:, None]

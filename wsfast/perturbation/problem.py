@@ -50,7 +50,7 @@ def _symmetric(W: Tensor, scale: float) -> Tensor:
     if W.requires_grad:
         return (W + W.mT) * scale
     # In place: fresh memory of this size costs more than the sum.
-    return W.mT.contiguous().add_(W).mul_(scale)
+    return W.mT.clone(memory_format=torch.contiguous_format).add_(W).mul_(scale)
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -27,8 +27,9 @@ class Worst(NamedTuple):
 def within(delta: Tensor, radius: float) -> Tensor:
     """Δ (p, d) with ‖Δ‖ ≤ radius in exact arithmetic, not only up to rounding."""
     norm = delta.double().norm(dim=-1, keepdim=True)
-    shrink = (radius / norm) * (1 - 4 * torch.finfo(delta.dtype).eps)
-    return torch.where(norm > radius, (delta.double() * shrink).to(delta.dtype), delta)
+    # Rounding of this norm, and of what is shrunk: a point may be outside though its norm says no.
+    safe = radius * (1 - 8 * torch.finfo(delta.dtype).eps)
+    return torch.where(norm > safe, (delta.double() * (safe / norm)).to(delta.dtype), delta)
 
 
 def words_among(keep: Tensor, at: Tensor) -> Tensor:
