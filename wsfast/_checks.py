@@ -125,7 +125,7 @@ def real_tensor(name: str, value: Any) -> Tensor:
 def finite(name: str, value: Tensor) -> None:
     """Raise ValueError where `value` has NaN or infinity, with the first place of it."""
     # NaN and infinity survive a sum, which costs far less than looking at every entry.
-    if bool(value.detach().sum().isfinite()):
+    if math.isfinite(float(value.detach().sum())):
         return
     if not bool(torch.isfinite(value).all()):
         where = (~torch.isfinite(value)).nonzero()[0].tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -137,7 +138,7 @@ def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: s
         _checks.every_text_has_a_word(mask)
     queries = _queries(X, W)
     # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
-    if not bool(queries.sum().isfinite()):
+    if not math.isfinite(float(queries.detach().sum())):
         _checks.finite("X", X)
         _checks.finite("W", W)
     part = None if mask is None else mask[:, None]

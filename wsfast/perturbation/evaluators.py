@@ -99,17 +99,26 @@ class Definition:
 
     def squared_norms(self, delta: Tensor) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d)."""
-        return torch.cat([self._changes(rows, at) for rows, at in self._parts(delta)]).view(
-            delta.shape[:2]
-        )
+        if self.base.requires_grad or delta.requires_grad:
+            parts = [self._changes(rows, at) for rows, at in self._parts(delta)]
+            return torch.cat(parts).view(delta.shape[:2])
+        # Into one array: small results kept between large temporaries fragment the heap.
+        values = delta.new_empty(delta.shape[:2])
+        into = values.view(-1).split(self.rows_at_once)
+        for (rows, at), value in zip(self._parts(delta), into, strict=True):
+            value.copy_(self._changes(rows, at))
+        return values
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = [], []
-        for rows, at in self._parts(delta):
-            value, gradient = _value_and_gradient(partial(self._changes, rows), at)
-            values.append(value)
-            gradients.append(gradient)
-        return torch.cat(values).view(delta.shape[:2]), torch.cat(gradients).view(delta.shape)
+        values = delta.new_empty(delta.shape[:2])
+        gradients = torch.empty_like(delta, memory_format=torch.contiguous_format)
+        at_once = self.rows_at_once
+        into = zip(values.view(-1).split(at_once), gradients.flatten(0, 1).split(at_once), strict=True)
+        for (rows, at), (value, gradient) in zip(self._parts(delta), into, strict=True):
+            now = _value_and_gradient(partial(self._changes, rows), at)
+            value.copy_(now[0])
+            gradient.copy_(now[1])
+        return values, gradients
 
     def _parts(self, delta: Tensor) -> zip[tuple[Tensor, Tensor]]:
         rows = self.index.repeat_interleave(delta.shape[1])
