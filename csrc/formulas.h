@@ -36,6 +36,9 @@ struct Bits<float> {
   static constexpr float kLog2e = 1.44269504f;
   static constexpr float kLn2High = 0.693359375f;
   static constexpr float kLn2Low = -2.12194440e-4f;
+  static constexpr float kDoubt =
+      3e-2f;  // a sum of weights, in terms of its scores, that rounding spoils
+  static constexpr float kHuge = 1e30f;
   static WSFAST_FN float expm1_reduced(float r) {  // |r| <= ln(2)/2
     float p = 1.9841270e-4f;
     p = p * r + 1.3888889e-3f;
@@ -57,6 +60,8 @@ struct Bits<double> {
   static constexpr double kLog2e = 1.4426950408889634;
   static constexpr double kLn2High = 6.93145751953125e-1;
   static constexpr double kLn2Low = 1.42860682030941723212e-6;
+  static constexpr double kDoubt = 6e-5;
+  static constexpr double kHuge = 1e300;
   static WSFAST_FN double expm1_reduced(double r) {
     double p = 1.6059043836821613e-10;
     p = p * r + 2.0876756987868099e-9;
@@ -215,9 +220,8 @@ struct Unnormalized : G {
   }
 };
 
-// |delta_j|^2, the size of the terms it is a difference of, and its derivatives: by t (`by_score`,
-// the coefficient of y_j), by c.Delta (`by_shift`, the coefficient of c_ji).  The coefficient of
-// Delta is 2 alpha^2.
+// |delta_j|^2 and its derivatives: by t (`by_score`, the coefficient of y_j), by c.Delta
+// (`by_shift`, the coefficient of c_ji).  The coefficient of Delta is 2 alpha^2.
 template <typename T>
 struct RowChange {
   T norm2, by_score, by_shift;

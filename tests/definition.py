@@ -1,4 +1,4 @@
-"""The definitions, written again without the library: float64 loops, and decimals where float64 is not enough."""
+"""The definitions, written again without the library: in float64, and in decimals for the rest."""
 
 from __future__ import annotations
 

@@ -47,7 +47,12 @@ MASKED = [*RAF, "word_sensitivity"]
 
 TABLE = [
     # -- X
-    (CALLS, {"X": [[1.0, 2.0]]}, TypeError, r"X\[0\] must be a torch.Tensor or numpy.ndarray, got list"),
+    (
+        CALLS,
+        {"X": [[1.0, 2.0]]},
+        TypeError,
+        r"X\[0\] must be a torch.Tensor or numpy.ndarray, got list",
+    ),
     (CALLS, {"X": "text"}, TypeError, "X must be a torch.Tensor or numpy.ndarray, got str"),
     (CALLS, {"X": None}, TypeError, "X must be a torch.Tensor or numpy.ndarray, got NoneType"),
     (CALLS, {"X": X.int()}, TypeError, "X must hold real floating-point numbers, got torch.int32"),
@@ -55,46 +60,131 @@ TABLE = [
     (CALLS, {"X": X + 0j}, TypeError, "X must hold real .* numbers, got torch.complex64"),
     (CALLS, {"X": np.ones((3, 2), "i8")}, TypeError, "X must hold real .* numbers, got int64"),
     (CALLS, {"X": np.ones((3, 2), "O")}, TypeError, "X must hold real .* numbers, got object"),
-    (CALLS, {"X": X.to_sparse()}, TypeError, "X must be a dense tensor, got layout torch.sparse_coo"),
-    (CALLS, {"X": torch.ones(3)}, ValueError, r"X must have shape \(n, d\) or \(B, n, d\).*got \(3,\)"),
+    (
+        CALLS,
+        {"X": X.to_sparse()},
+        TypeError,
+        "X must be a dense tensor, got layout torch.sparse_coo",
+    ),
+    (
+        CALLS,
+        {"X": torch.ones(3)},
+        ValueError,
+        r"X must have shape \(n, d\) or \(B, n, d\).*got \(3,\)",
+    ),
     (CALLS, {"X": torch.ones(1, 1, 3, 2)}, ValueError, r"X must have shape.*got \(1, 1, 3, 2\)"),
     (CALLS, {"X": torch.ones(0, 2)}, ValueError, r"X must have.*got.*\(0, 2\)"),
     (CALLS, {"X": torch.ones(3, 0)}, ValueError, r"X must have.*got.*\(3, 0\)"),
     (CALLS, {"X": torch.ones(0, 3, 2)}, ValueError, r"X must.*got.*\(0, 3, 2\)"),
     (CALLS, {"X": []}, ValueError, "X must hold at least one text, got an empty list"),
     (CALLS, {"X": [X, X[0]]}, ValueError, r"X\[1\] must have shape \(n, d\), got \(2,\)"),
-    (CALLS, {"X": [X, X[:0]]}, ValueError, r"X\[1\] must have n >= 1 and d >= 1, got shape \(0, 2\)"),
+    (
+        CALLS,
+        {"X": [X, X[:0]]},
+        ValueError,
+        r"X\[1\] must have n >= 1 and d >= 1, got shape \(0, 2\)",
+    ),
     (CALLS, {"X": [X, torch.ones(3, 4)]}, ValueError, r"one dimension: X\[0\] has 2, X\[1\] has 4"),
     (CALLS, {"X": [X, X.double()]}, ValueError, r"one dtype: X\[0\] has torch.float32, X\[1\] has"),
     (CALLS, {"X": [X, X.to("meta")]}, ValueError, r"one device: X\[0\] has cpu, X\[1\] has meta"),
-    (CALLS, {"X": spoilt(math.nan, 2, 1)}, ValueError, r"X.* must be finite, got nan at index .*2, 1\)"),
-    (CALLS, {"X": spoilt(-math.inf, 0, 1)}, ValueError, r"X.* must be finite, got -inf at .*0, 1\)"),
-    (CALLS, {"X": [X, spoilt(math.inf, 1, 0)]}, ValueError, r"X.* must be finite, got inf at .*1, 0\)"),
-    (CALLS, {"X": spoilt(math.nan, 1, 1).numpy()}, ValueError, r"X.* must be finite, got nan at .*1, 1\)"),
+    (
+        CALLS,
+        {"X": spoilt(math.nan, 2, 1)},
+        ValueError,
+        r"X.* must be finite, got nan at index .*2, 1\)",
+    ),
+    (
+        CALLS,
+        {"X": spoilt(-math.inf, 0, 1)},
+        ValueError,
+        r"X.* must be finite, got -inf at .*0, 1\)",
+    ),
+    (
+        CALLS,
+        {"X": [X, spoilt(math.inf, 1, 0)]},
+        ValueError,
+        r"X.* must be finite, got inf at .*1, 0\)",
+    ),
+    (
+        CALLS,
+        {"X": spoilt(math.nan, 1, 1).numpy()},
+        ValueError,
+        r"X.* must be finite, got nan at .*1, 1\)",
+    ),
     # -- W
     (RAF, {"W": "W"}, TypeError, "W must be a torch.Tensor or numpy.ndarray, got str"),
     (RAF, {"W": W.long()}, TypeError, "W must hold real floating-point numbers, got torch.int64"),
-    (RAF, {"W": W.double()}, TypeError, "W must have the dtype of X, torch.float32, got torch.float64"),
+    (
+        RAF,
+        {"W": W.double()},
+        TypeError,
+        "W must have the dtype of X, torch.float32, got torch.float64",
+    ),
     (RAF, {"W": W.to("meta")}, ValueError, "W must be on the device of X, cpu, got meta"),
-    (RAF, {"W": torch.eye(3)}, ValueError, r"W must have shape \(2, 2\) or \(R, 2, 2\).*got \(3, 3\)"),
+    (
+        RAF,
+        {"W": torch.eye(3)},
+        ValueError,
+        r"W must have shape \(2, 2\) or \(R, 2, 2\).*got \(3, 3\)",
+    ),
     (RAF, {"W": torch.ones(2)}, ValueError, r"W must have shape.*got \(2,\)"),
     (RAF, {"W": torch.ones(0, 2, 2)}, ValueError, r"W must have shape.*got \(0, 2, 2\)"),
-    (RAF, {"W": spoilt(math.nan, 0, 1, like=W)}, ValueError, r"W must be finite, got nan at .*0, 1\)"),
-    (RAF, {"W": spoilt(math.inf, 1, 0, like=W)}, ValueError, r"W must be finite, got inf at .*1, 0\)"),
+    (
+        RAF,
+        {"W": spoilt(math.nan, 0, 1, like=W)},
+        ValueError,
+        r"W must be finite, got nan at .*0, 1\)",
+    ),
+    (
+        RAF,
+        {"W": spoilt(math.inf, 1, 0, like=W)},
+        ValueError,
+        r"W must be finite, got inf at .*1, 0\)",
+    ),
     # -- Δ and its position
-    (DELTAS, {"delta": [1.0, 1.0]}, TypeError, "delta must be a torch.Tensor or numpy.ndarray, got list"),
-    (DELTAS, {"delta": torch.ones(2, dtype=torch.int8)}, TypeError, "delta must hold real .* torch.int8"),
+    (
+        DELTAS,
+        {"delta": [1.0, 1.0]},
+        TypeError,
+        "delta must be a torch.Tensor or numpy.ndarray, got list",
+    ),
+    (
+        DELTAS,
+        {"delta": torch.ones(2, dtype=torch.int8)},
+        TypeError,
+        "delta must hold real .* torch.int8",
+    ),
     (["raf_delta_norms"], {"delta": DELTA.double()}, TypeError, "delta must have the dtype of X"),
-    (["raf_deltas", "perturb"], {"delta": DELTA[0].double()}, TypeError, "delta must have the dtype of X"),
-    (["raf_deltas"], {"delta": DELTA[0].to("meta")}, ValueError, "delta must be on the device of X, cpu"),
+    (
+        ["raf_deltas", "perturb"],
+        {"delta": DELTA[0].double()},
+        TypeError,
+        "delta must have the dtype of X",
+    ),
+    (
+        ["raf_deltas"],
+        {"delta": DELTA[0].to("meta")},
+        ValueError,
+        "delta must be on the device of X, cpu",
+    ),
     (
         ["raf_delta_norms"],
         {"delta": torch.ones(1, 3)},
         ValueError,
         r"delta must have shape \(m, 2\) or \(3, m, 2\), m >= 1, got \(1, 3\)",
     ),
-    (["raf_delta_norms"], {"delta": torch.ones(2)}, ValueError, r"delta must have shape.*got \(2,\)"),
-    (["raf_delta_norms"], {"delta": torch.ones(0, 2)}, ValueError, r"delta must have.*got \(0, 2\)"),
+    (
+        ["raf_delta_norms"],
+        {"delta": torch.ones(2)},
+        ValueError,
+        r"delta must have shape.*got \(2,\)",
+    ),
+    (
+        ["raf_delta_norms"],
+        {"delta": torch.ones(0, 2)},
+        ValueError,
+        r"delta must have.*got \(0, 2\)",
+    ),
     (["raf_delta_norms"], {"delta": torch.ones(2, 5, 2)}, ValueError, r"got \(2, 5, 2\)"),
     (["raf_delta_norms"], {"delta": torch.ones(1, 3, 5, 2)}, ValueError, r"got \(1, 3, 5, 2\)"),
     (
@@ -117,9 +207,24 @@ TABLE = [
         r"delta must be finite, got inf at index \(1,\)",
     ),
     (["raf_deltas", "perturb"], {"position": 3}, ValueError, "position must be from 0 to 2, got 3"),
-    (["raf_deltas", "perturb"], {"position": -1}, ValueError, "position must be from 0 to 2, got -1"),
-    (["raf_deltas", "perturb"], {"position": 1.0}, TypeError, "position must be an integer, got 1.0"),
-    (["raf_deltas", "perturb"], {"position": True}, TypeError, "position must be an integer, got True"),
+    (
+        ["raf_deltas", "perturb"],
+        {"position": -1},
+        ValueError,
+        "position must be from 0 to 2, got -1",
+    ),
+    (
+        ["raf_deltas", "perturb"],
+        {"position": 1.0},
+        TypeError,
+        "position must be an integer, got 1.0",
+    ),
+    (
+        ["raf_deltas", "perturb"],
+        {"position": True},
+        TypeError,
+        "position must be an integer, got True",
+    ),
     (
         ["raf_deltas"],
         {"mask": torch.tensor([False, True, True])},
@@ -127,12 +232,22 @@ TABLE = [
         "position 0 is masked",
     ),
     # -- masks
-    (MASKED, {"mask": [True, True, True]}, TypeError, r"mask.* must be a bool tensor or array, got"),
+    (
+        MASKED,
+        {"mask": [True, True, True]},
+        TypeError,
+        r"mask.* must be a bool tensor or array, got",
+    ),
     (MASKED, {"mask": MASK.int()}, TypeError, "mask must be bool .*got torch.int32"),
     (MASKED, {"mask": MASK[:2]}, ValueError, r"mask must have shape \(3,\), got \(2,\)"),
     (MASKED, {"mask": MASK[None]}, ValueError, r"mask must have shape \(3,\), got \(1, 3\)"),
     (MASKED, {"mask": ~MASK}, ValueError, "mask.* has no word"),
-    (MASKED, {"mask": MASK.to("meta")}, ValueError, "mask must be on the device of X, cpu, got meta"),
+    (
+        MASKED,
+        {"mask": MASK.to("meta")},
+        ValueError,
+        "mask must be on the device of X, cpu, got meta",
+    ),
     (
         MASKED,
         {"X": torch.ones(2, 3, 2), "mask": torch.ones(3, 3, dtype=torch.bool)},
@@ -158,13 +273,33 @@ TABLE = [
         r"mask\[1\] must have shape \(2,\), got \(3,\)",
     ),
     # -- how attention is computed
-    (RAF, {"weight_fn": "cosine"}, ValueError, "weight_fn must be 'softmax' or 'relu', got 'cosine'"),
-    (RAF, {"weight_fn": "squareplus"}, ValueError, "weight_fn must be 'softmax' or 'relu', got 'squ"),
+    (
+        RAF,
+        {"weight_fn": "cosine"},
+        ValueError,
+        "weight_fn must be 'softmax' or 'relu', got 'cosine'",
+    ),
+    (
+        RAF,
+        {"weight_fn": "squareplus"},
+        ValueError,
+        "weight_fn must be 'softmax' or 'relu', got 'squ",
+    ),
     (RAF, {"weight_fn": None}, ValueError, "weight_fn must be 'softmax' or 'relu', got None"),
     (RAF, {"normalize": False}, ValueError, "normalize=False is for weight_fn='relu'"),
     (RAF, {"normalize": 1}, TypeError, "normalize must be True or False, got 1"),
-    (RAF, {"backend": "cuda"}, ValueError, "backend must be None or one of .*'native'.*, got 'cuda'"),
-    (DELTAS[:1] + SEARCHES, {"memory_budget": 0}, ValueError, "memory_budget must be at least 1, got 0"),
+    (
+        RAF,
+        {"backend": "cuda"},
+        ValueError,
+        "backend must be None or one of .*'native'.*, got 'cuda'",
+    ),
+    (
+        DELTAS[:1] + SEARCHES,
+        {"memory_budget": 0},
+        ValueError,
+        "memory_budget must be at least 1, got 0",
+    ),
     (DELTAS[:1] + SEARCHES, {"memory_budget": 1e6}, TypeError, "memory_budget must be an integer"),
     # -- the search
     (SEARCHES, {"radius": -1}, ValueError, "radius must be finite and at least 0, got -1.0"),
@@ -175,7 +310,12 @@ TABLE = [
     (SEARCHES, {"radius": [1.0]}, TypeError, "radius must be a number, got list"),
     (SEARCHES, {"positions": [0, 3]}, ValueError, r"positions\[1\] must be from 0 to 2, got 3"),
     (SEARCHES, {"positions": [-1]}, ValueError, r"positions\[0\] must be from 0 to 2, got -1"),
-    (SEARCHES, {"positions": []}, ValueError, "positions must hold at least one position, got none"),
+    (
+        SEARCHES,
+        {"positions": []},
+        ValueError,
+        "positions must hold at least one position, got none",
+    ),
     (SEARCHES, {"positions": MASK}, TypeError, r"positions\[0\] must be an integer, got True"),
     (SEARCHES, {"positions": [0.5]}, TypeError, r"positions\[0\] must be an integer, got 0.5"),
     (SEARCHES, {"positions": 1}, TypeError, "positions must be a sequence of integers, got int"),
@@ -190,7 +330,12 @@ TABLE = [
     (SEARCHES, {"progress": "yes"}, TypeError, "progress must be True or False, got 'yes'"),
     (["raf_sensitivity"], {"draws": 3}, ValueError, "W and draws cannot both be given"),
     (["raf_sensitivity"], {"W": None, "draws": 0}, ValueError, "draws must be at least 1, got 0"),
-    (["raf_sensitivity"], {"W": None, "draws": True}, TypeError, "draws must be an integer, got True"),
+    (
+        ["raf_sensitivity"],
+        {"W": None, "draws": True},
+        TypeError,
+        "draws must be an integer, got True",
+    ),
 ]
 
 
@@ -212,7 +357,9 @@ def test_refused(name, wrong, error, message):
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch", None])
-@pytest.mark.parametrize("wrong", [{"X": spoilt(math.nan, 1, 0)}, {"W": spoilt(math.inf, 1, 1, like=W)}])
+@pytest.mark.parametrize(
+    "wrong", [{"X": spoilt(math.nan, 1, 0)}, {"W": spoilt(math.inf, 1, 1, like=W)}]
+)
 def test_features_look_for_nan_in_every_backend(backend, wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name} must be finite"):

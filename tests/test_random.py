@@ -52,7 +52,7 @@ def test_known_answers_of_random123(counter, key, expected):
 @pytest.mark.parametrize("stream", [0, 7, START_STREAM])
 def test_normals_are_those_of_the_blocks_from_counter_one(seed, stream):
     bits = [word for block in range(1, 4) for word in philox([block, 0, 0, 0], [seed, stream])]
-    # Probability of less: of the upper 52 bits, the middle of their cell. 0.5·erfc(-x/√2) is that of x.
+    # The upper 52 bits are a cell of (0, 1), whose middle is the probability of less than x.
     for word, x in zip(bits, normals(seed, stream, 12), strict=True):
         assert 0.5 * math.erfc(-x / math.sqrt(2)) == pytest.approx(
             ((word >> 12) + 0.5) / 2**52, rel=1e-13

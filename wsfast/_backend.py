@@ -9,6 +9,12 @@ from wsfast import _native
 BACKENDS = ("reference", "torch", "native")
 
 
+def check_name(backend: str | None) -> None:
+    """Raise ValueError for anything but None and the name of a backend."""
+    if backend is not None and backend not in BACKENDS:
+        raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
+
+
 def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = False) -> str:
     """The backend to use: the one named, or the fastest that can serve inputs on `device`.
 
@@ -21,6 +27,7 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
     RuntimeError
         For "native" where the compiled module is missing.
     """
+    check_name(backend)
     if backend is None:
         if device.type != "cpu" or requires_grad:
             return "torch"
@@ -28,8 +35,6 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
             _native.warn_once_missing()
             return "torch"
         return "native"
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
     if backend == "native":
         if device.type != "cpu":
             raise ValueError(

@@ -39,7 +39,7 @@ class Inputs:
 
     def give(self, value: Tensor) -> Any:
         """`value` in the kind of array that the user works with."""
-        return value.numpy() if self.numpy else value
+        return value.detach().numpy() if self.numpy else value
 
 
 def _shape(value: Any) -> str:
@@ -62,12 +62,14 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
 
 def number(name: str, value: Any, *, low: float) -> float:
     """`value` as a finite float, at least `low`."""
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, np.bool_, str, bytes)):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         real = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
+    except OverflowError:
+        real = math.inf
     if not math.isfinite(real) or real < low:
         raise ValueError(f"{name} must be finite and at least {low:g}, got {real}")
     return real
@@ -89,7 +91,7 @@ def real_dtype(name: str, dtype: Any) -> None:
 
 
 def weight_function(weight_fn: Any, normalize: Any) -> None:
-    if weight_fn not in ("softmax", "relu"):
+    if not isinstance(weight_fn, str) or weight_fn not in ("softmax", "relu"):
         raise ValueError(f"weight_fn must be 'softmax' or 'relu', got {weight_fn!r}")
     if not flag("normalize", normalize) and weight_fn == "softmax":
         raise ValueError("normalize=False is for weight_fn='relu': softmax is always normalised")
@@ -97,6 +99,8 @@ def weight_function(weight_fn: Any, normalize: Any) -> None:
 
 def real_tensor(name: str, value: Any) -> Tensor:
     """`value` as a float32 or float64 tensor; half precision becomes float32."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be a plain array, got a masked one: give its mask as `mask`")
     if isinstance(value, np.ndarray):
         if value.dtype.kind != "f" or value.dtype.itemsize > 8:
             raise TypeError(f"{name} must hold real floating-point numbers, got {value.dtype}")
@@ -115,6 +119,8 @@ def real_tensor(name: str, value: Any) -> Tensor:
         raise TypeError(
             f"{name} must be a torch.Tensor or numpy.ndarray, got {type(value).__name__}"
         )
+    if tensor.is_inference():
+        tensor = tensor.clone()  # one that autograd takes
     if tensor.dtype in _HALF:
         return tensor.float()
     if tensor.dtype not in _REAL:
@@ -147,6 +153,10 @@ def texts(X: Any, mask: Any = None) -> Inputs:
                 ("dimension", text.shape[1], entries[0].shape[1]),
                 ("dtype", text.dtype, entries[0].dtype),
                 ("device", text.device, entries[0].device),
+                (
+                    "kind of array",
+                    *("NumPy" if isinstance(X[k], np.ndarray) else "torch" for k in (b, 0)),
+                ),
             ):
                 if here != there:
                     raise ValueError(
@@ -181,7 +191,7 @@ def texts(X: Any, mask: Any = None) -> Inputs:
 
 def bool_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
-        value = torch.from_numpy(np.ascontiguousarray(value))
+        value = torch.from_numpy(value.copy())
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a bool tensor or array, got {type(value).__name__}")
     if value.dtype != torch.bool:
@@ -193,7 +203,7 @@ def _masks(mask: Any, entries: list[Tensor], batched: bool) -> list[Tensor]:
     if mask is None:
         return [torch.ones(text.shape[0], dtype=torch.bool, device=text.device) for text in entries]
     length = max(text.shape[0] for text in entries)
-    if isinstance(mask, (list, tuple)):
+    if isinstance(mask, (list, tuple)) and batched:
         rows = [bool_tensor(f"mask[{b}]", row) for b, row in enumerate(mask)]
         if len(rows) != len(entries):
             raise ValueError(f"mask must hold {len(entries)} masks, one a text, got {len(rows)}")
@@ -388,8 +398,11 @@ def features_of(phi: Any, X: Tensor) -> Tensor:
             f"phi must map texts (m, n, d) to features (m, ...): for {_shape(texts)} it "
             f"returned {_shape(value)}"
         )
-    if not value.requires_grad:
-        raise ValueError("phi must be differentiable: its result has no gradient")
-    base = value.detach().flatten(1)
-    finite("phi(X)", base[0])
-    return base[0]
+    gradient = None
+    if value.requires_grad:
+        (gradient,) = torch.autograd.grad(value, texts, torch.ones_like(value), allow_unused=True)
+    if gradient is None:
+        raise ValueError("phi must be differentiable: its result has no gradient by the text")
+    base = value.detach().flatten(1)[0]
+    finite("phi(X)", base)
+    return base

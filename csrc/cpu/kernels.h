@@ -42,18 +42,18 @@ struct PositionState {
   WeightFn weight_fn;
   double curve;
   std::int64_t positions, starts, n, d;
-  const std::int64_t* index;    // (P) which word
-  const T* word;                // (P, d) x_i, less the mean of the words for normalised weights
-  const T* logit;               // (P, n) see PairState
-  const T* a;                   // (P, n)
-  const T* b;                   // (P, n)
-  const T* inv_b;               // (P, n) 1 for dominated pairs
-  const T* others;              // (P, n), null for softmax
-  const T* c2;                  // (P, n) |c_ji|^2
-  const T* reach;               // (P, n) |x_i| + |phi_j|
-  const T* own_logit;           // (P, n) scores of row i; softmax: less the row's maximum
-  const T* own_a;               // (P, n) its attention
-  const std::int64_t* own_top;  // (P) its largest word
+  const std::int64_t* index;            // (P) which word
+  const T* word;                        // (P, d) x_i, for softmax less the mean of the words
+  const T* logit;                       // (P, n) see PairState
+  const T* a;                           // (P, n)
+  const T* b;                           // (P, n)
+  const T* inv_b;                       // (P, n) 1 for dominated pairs
+  const T* others;                      // (P, n), null for softmax
+  const T* c2;                          // (P, n) |c_ji|^2
+  const T* reach;                       // (P, n) |x_i| + |phi_j|
+  const T* own_logit;                   // (P, n) scores of row i; softmax: less the row's maximum
+  const T* own_a;                       // (P, n) its attention
+  const std::int64_t* own_top;          // (P) its largest word
   const std::int64_t* dominated_start;  // (P + 1) into the next two
   const std::int64_t* dominated_row;    // (K) j
   const T* dominated_mean;              // (K, d) mean of row j without word i

@@ -109,7 +109,8 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
     if (in.top) in.others[row] = T(kMinusInfinity);
     return;
   }
-  const T sum = weights_of_row(g, s, n, shift);  // every g(-inf) is 0: what is left out adds nothing
+  const T sum =
+      weights_of_row(g, s, n, shift);  // every g(-inf) is 0: what is left out adds nothing
   if (in.top)
     in.others[row] = G::kExponential ? shift + T(__builtin_log(static_cast<double>(sum))) : sum;
   if (G::kNormalized) scale_row(s, n, sum);
@@ -169,9 +170,10 @@ RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* 
 }
 
 // New attention of row i, its change and its slope; `r` holds k_l . Delta for each word l, plus for
-// word i itself the terms that Delta's own query adds.
+// word i itself the terms that Delta's own query adds.  False where rounding of the scores may be
+// all there is of the weights.
 template <class G, typename T>
-void own_attention(const G& g, const PositionState<T>& p, Index position, const T* r, T* weight,
+bool own_attention(const G& g, const PositionState<T>& p, Index position, const T* r, T* weight,
                    T* change, T* slope) {
   const Index n = p.n;
   const T *logit = p.own_logit + position * n, *a = p.own_a + position * n;
@@ -214,8 +216,8 @@ void own_attention(const G& g, const PositionState<T>& p, Index position, const 
       }
     }
   } else {
-    T sum = 0, sum_change = 0;
-#pragma omp simd reduction(+ : sum, sum_change)
+    T sum = 0, sum_change = 0, reach = 0;
+#pragma omp simd reduction(+ : sum, sum_change, reach)
     for (Index l = 0; l < n; ++l) {
       const Weight<T> w = g.weight(logit[l], r[l]);
       weight[l] = w.value;
@@ -223,6 +225,7 @@ void own_attention(const G& g, const PositionState<T>& p, Index position, const 
       slope[l] = w.slope;
       sum += w.value;
       sum_change += w.change;
+      reach += absolute(logit[l]) + absolute(r[l]);
     }
     if constexpr (G::kNormalized) {
       const T inv = sum > T(0) ? T(1) / sum : T(0);
@@ -233,8 +236,10 @@ void own_attention(const G& g, const PositionState<T>& p, Index position, const 
         slope[l] *= inv;
         change[l] = empty ? -a[l] : (change[l] - a[l] * sum_change) * inv;
       }
+      return sum >= Bits<T>::kDoubt * reach;
     }
   }
+  return true;
 }
 
 template <bool kGradient, class G, typename T>
@@ -253,7 +258,8 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
   const RowSums<T> sums = other_rows<kGradient>(g, p, position, products, word_delta, delta2);
 
   T* weight = rows.own_weight + m * n;
-  own_attention(g, p, position, own, weight, rows.own_change + m * n, rows.own_slope + m * n);
+  const bool certain =
+      own_attention(g, p, position, own, weight, rows.own_change + m * n, rows.own_slope + m * n);
   T* scalars = rows.scalars + m * kScalars;
   scalars[2] = weight[i];
   rows.value[m] = sums.value;
@@ -268,7 +274,7 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
       mean[p.dominated_row[k]] = T(0);
     }
   } else {
-    rows.size[m] = sums.size;
+    rows.size[m] = certain ? sums.size : Bits<T>::kHuge;
   }
 }
 

@@ -66,5 +66,5 @@ def test_gradient_reaches_the_text():
     [{"d": 0}, {"d": 4, "weight_fn": "cosine"}, {"d": 4, "normalize": False}, {"d": 4, "draws": 0}],
 )
 def test_wrong_arguments(arguments):
-    with pytest.raises(ValueError, match="must be|is for"):
+    with pytest.raises(ValueError, match=r"must be|is for"):
         RandomAttentionFeatures(**arguments)

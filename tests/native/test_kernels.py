@@ -50,7 +50,7 @@ def level(request, isa):
 
 
 def weights(scores, fn, keep):
-    """Unnormalised weights (rows, n) in float64, softmax shifted by the largest; 0 where not kept."""
+    """Weights (rows, n) in float64, not normalised, shifted for softmax; 0 where not kept."""
     scores = scores.double()
     if fn.exponential:
         shifted = scores.masked_fill(~keep, -torch.inf)
@@ -145,7 +145,7 @@ def test_evaluation(level, fn, dtype):
 
 @dtypes
 def test_step(level, dtype):
-    """The ascent's step: rows that rise, that do not, at a point without slope, inside and on the sphere."""
+    """One step of the ascent: up and refused, without slope, inside and on the sphere."""
     for d in SIZES:
         start = torch.randn(4, 3, d, dtype=torch.float64).to(dtype)
         start = start / start.norm(dim=-1, keepdim=True) * 2.0

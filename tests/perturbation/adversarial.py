@@ -36,7 +36,7 @@ def _tensor(values, *shape) -> Tensor:
 
 @st.composite
 def cases(draw, weight_fn: str, normalize: bool, dtype: torch.dtype) -> Case:
-    """Duplicate and zero words, saturated rows, Δ from 1e-8 to a move onto another word, and Δ = 0."""
+    """Duplicate and zero words, saturated rows, Δ = 0, tiny, and onto another word."""
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     entries = st.floats(-2, 2, width=16, allow_subnormal=False)
 
@@ -93,7 +93,7 @@ def truth(case: Case) -> tuple[Tensor, float]:
             norms[i, k] = float(exact_norm(exact_deltas(X, W, i, delta[i, k], *options)))
     norm = float(exact_norm(exact_features(X, W, *options)))
     if options == ("relu", False):
-        # Weights are scores: where all of them are rounding errors, so is φ, and accuracy has no unit.
+        # Weights are scores: where they all but cancel, so does φ, and accuracy has no unit.
         unit = float(exact_norm(exact_scores(X, W)) * exact_norm(X))
         assume(norm > 1e-2 * unit)
     return norms, norm

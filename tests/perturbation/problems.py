@@ -27,6 +27,6 @@ def state(
     backend: str = "torch",
     dtype: torch.dtype = torch.float64,
 ) -> PositionState:
-    """What every position of a text knows of every row, formed in float64 and rounded to `dtype`."""
+    """What every position of a text knows of every row, rounded to `dtype`."""
     problem = RafProblem(X, AttentionWeights(W), fn, backend, 2**20)
     return problem.in_dtype(problem.state(torch.arange(len(X))), dtype)

@@ -1,4 +1,4 @@
-"""Gradients: of the torch backend by autograd, and of the compiled kernels by their own formulas."""
+"""Gradients: of the torch backend by autograd, of the compiled kernels by their formulas."""
 
 from __future__ import annotations
 

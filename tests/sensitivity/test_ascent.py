@@ -158,4 +158,3 @@ def test_starts():
 def test_on_sphere():
     directions = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert on_sphere(directions, 10.0).tolist() == [[6.0, 8.0], [10.0, 0.0]]
-

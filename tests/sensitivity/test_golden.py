@@ -1,4 +1,4 @@
-"""The search against what the gradient descent published with the paper ends at, position 0 alone."""
+"""The search against the gradient descent published with the paper, at position 0 alone."""
 
 from __future__ import annotations
 

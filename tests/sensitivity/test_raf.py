@@ -32,7 +32,7 @@ def relative_change(X, W, i, delta, *options) -> float:
 
 
 def on_grid(X, W, radius, shells=40, angles=120) -> float:
-    """The largest relative change by the softmax map, over all positions and a grid of the ball, d ≤ 2."""
+    """The largest relative change by softmax, over all positions and a grid of the ball, d ≤ 2."""
     X, W = X.double(), W.double()
     n, d = X.shape
     lengths = torch.arange(1, shells + 1, dtype=torch.float64) * (radius / shells)
@@ -188,7 +188,7 @@ def test_one_word(backend, radius):
 
 @all_backends
 def test_uniform_attention(backend):
-    # W = 0: φ is the mean in each row, S = √n (radius/n) / (√n ‖mean‖); the score of the moved word stays 0.
+    # W = 0: each row of φ is the mean of the words, and moves by Δ/n.
     X = torch.randn(5, 3, dtype=torch.float64)
     result = raf_sensitivity(X, torch.zeros(3, 3, dtype=torch.float64), radius=2.0, backend=backend)
     expected = 2 / 5 / float(X.mean(0).norm())
@@ -311,9 +311,7 @@ def test_inputs_are_not_changed(backend, weight_fn, normalize, d):
     # Column by column: its transpose needs no copy.
     W = (W + torch.eye(d)).t().contiguous().t()
     before = X.clone(), W.clone()
-    raf_sensitivity(
-        X, W, weight_fn=weight_fn, normalize=normalize, backend=backend, max_steps=5
-    )
+    raf_sensitivity(X, W, weight_fn=weight_fn, normalize=normalize, backend=backend, max_steps=5)
     assert torch.equal(X, before[0])
     assert torch.equal(W, before[1])
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wsfast import _checks
+from wsfast import _backend, _checks
 from wsfast._random import random_weights
 from wsfast.feature_maps.raf import raf_features
 
@@ -59,6 +59,7 @@ class RandomAttentionFeatures(nn.Module):
     ) -> None:
         super().__init__()
         _checks.weight_function(weight_fn, normalize)
+        _backend.check_name(backend)
         self.d = d
         self.weight_fn = weight_fn
         self.normalize = normalize

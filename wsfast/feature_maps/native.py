@@ -33,9 +33,7 @@ def attention_statistics_(scores: Tensor, weight_fn: WeightFn) -> RowStatistics:
     """Turn scores (m, n) into the weights of each row *without its largest word*, in place."""
     m = scores.shape[0]
     statistics = RowStatistics(
-        torch.empty(m, dtype=torch.int64),
-        torch.empty(m, dtype=scores.dtype),
-        torch.empty(m, dtype=scores.dtype),
+        scores.new_empty(m, dtype=torch.int64), scores.new_empty(m), scores.new_empty(m)
     )
     _attention_rows(scores, weight_fn, None, statistics)
     return statistics
@@ -45,7 +43,8 @@ def _attention_rows(
     scores: Tensor, weight_fn: WeightFn, mask: Tensor | None, statistics: RowStatistics | None
 ) -> None:
     cpu = require_cpu()
-    kernel = cpu.attention_rows32 if scores.dtype == torch.float32 else cpu.attention_rows64
+    kernels = {torch.float32: cpu.attention_rows32, torch.float64: cpu.attention_rows64}
+    kernel = kernels[scores.dtype]
     n = scores.shape[-1]
     kernel(
         weight_fn=weight_fn.code,

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Texts
+from wsfast._plain import full_precision
 from wsfast.feature_maps.native import attention_rows_
 from wsfast.feature_maps.reference import attention_features, attention_weights
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -75,7 +76,7 @@ def raf_features(
     torch.Size([3, 5, 8])
     """
     _checks.weight_function(weight_fn, normalize)
-    if isinstance(X, (list, tuple)):
+    if isinstance(X, (list, tuple)) or isinstance(mask, (list, tuple)):
         inputs = _checks.texts(X, mask)
         lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
         padded = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
@@ -85,7 +86,8 @@ def raf_features(
             pad_sequence(inputs.masks, batch_first=True),
             (weight_fn, normalize, backend),
         ).masked_fill(padded[:, None, :, None], torch.nan)
-        return inputs.give(phi if _checks.ndim(W) == 3 else phi[:, 0])
+        phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
+        return inputs.give(phi if inputs.batched else phi[0])
     x = _checks.text_tensor(X)
     w = _checks.weight_tensor(W, x)
     m = None if mask is None else _checks.mask_tensor(mask, x)
@@ -97,7 +99,7 @@ def raf_features(
     )
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
-    return phi if isinstance(X, Tensor) else phi.numpy()
+    return phi if isinstance(X, Tensor) else phi.detach().numpy()
 
 
 def _features(
@@ -132,6 +134,7 @@ def _raf_features_op(
     return _compute(X, W, mask, WeightFn(weight_fn, normalize), backend)
 
 
+@full_precision()
 def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: str) -> Tensor:
     # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     if mask is not None:
@@ -196,6 +199,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.fn = WeightFn(weight_fn, normalize)
 
 
+@full_precision()
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Row tiles of the attention are formed again, so that no n×n array is kept between passes."""
     X, W, mask = ctx.saved_tensors

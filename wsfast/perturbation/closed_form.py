@@ -60,6 +60,19 @@ def own_attention(state: PositionState, r: Tensor) -> tuple[Tensor, Tensor]:
     return weight * inv, change
 
 
+# As kDoubt of csrc/formulas.h: a sum of weights, in terms of its scores, that rounding spoils.
+_DOUBT = {torch.float32: 3e-2, torch.float64: 6e-5}
+
+
+def _doubtful(state: PositionState, r: Tensor) -> Tensor:
+    """Where rounding of the scores may be all there is of the new weights of row i, (P, s)."""
+    fn, logit = state.weight_fn, state.own_logit[:, None]
+    if fn.exponential or not fn.normalize:
+        return torch.zeros(r.shape[:2], dtype=torch.bool, device=r.device)
+    total = fn.value(logit + r).sum(-1)
+    return total < _DOUBT[r.dtype] * (logit.abs() + r.abs()).sum(-1)
+
+
 class _Scores(NamedTuple):
     t: Tensor  # y_j · Δ
     phi_delta: Tensor  # φ_j · Δ
@@ -96,7 +109,8 @@ def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
     alpha_delta = weight.gather(-1, index) * delta
     own = (moved + alpha_delta).square().sum(-1)
     own_size = moved.square().sum(-1) + alpha_delta.square().sum(-1)
-    return norm2.sum(-1) + own, size + own_size
+    size = (size + own_size).masked_fill(_doubtful(state, r), torch.inf)
+    return norm2.sum(-1) + own, size
 
 
 def deltas(state: PositionState, delta: Tensor) -> Tensor:
@@ -110,6 +124,20 @@ def deltas(state: PositionState, delta: Tensor) -> Tensor:
     c = c.index_put((k, j), state.word[k] - state.dominated_mean)
     change = q * c + alpha * at
     weight, own_change = (x[:, 0] for x in own_attention(state, r))
+    doubtful = _doubtful(state, r)
+    if bool(doubtful.any()):
+        exact = _own_weights(state, state.word + delta)
+        weight = torch.where(doubtful, exact, weight)
+        own_change = torch.where(doubtful, exact - state.own_a, own_change)
     own = own_change @ state.words + weight.gather(-1, state.index[:, None]) * delta
     rows = torch.arange(len(state.index), device=delta.device)
     return change.index_put((rows, state.index), own)
+
+
+def _own_weights(state: PositionState, moved: Tensor) -> Tensor:
+    """Normalised weights of row i for its moved word (P, d), from that word alone: (P, n)."""
+    scores = moved @ state.rows[2 * state.n :].mT
+    own = 0.5 * (moved * (moved @ state.bilinear)).sum(-1, keepdim=True)
+    weights = state.weight_fn.value(scores.scatter(-1, state.index[:, None], own))
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)

@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Texts
+from wsfast._plain import plain
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 
@@ -49,6 +50,7 @@ def perturb(X: Texts, position: int, delta: Array) -> Any:
     return inputs.give(torch.stack(moved) if inputs.batched else moved[0])
 
 
+@plain
 def raf_delta_norms(
     X: Texts,
     W: Array,
@@ -108,23 +110,21 @@ def raf_delta_norms(
     budget = _checks.integer("memory_budget", memory_budget, low=1)
     backend = _resolve(backend, inputs, weights, changes)
     fn = WeightFn(weight_fn, normalize)
-    prepared = [AttentionWeights(w) for w in weights]
-    B, n = len(inputs.texts), inputs.length
     out = []
-    for b, (text, keep) in enumerate(zip(inputs.texts, inputs.masks, strict=True)):
-        words = keep.nonzero()[:, 0]
-        at = changes[b if len(changes) > 1 else 0]
-        at = at if len(at) == 1 else at[words]
-        for w in prepared:
+    for w in map(AttentionWeights, weights):
+        for b, (text, keep) in enumerate(zip(inputs.texts, inputs.masks, strict=True)):
+            words = keep.nonzero()[:, 0]
+            at = changes[b if len(changes) > 1 else 0]
+            at = at if len(at) == 1 else at[words]
             problem = RafProblem(text[keep], w, fn, backend, budget)
             index = torch.arange(len(words), device=inputs.device)
             norms = problem.norms(index, at, inputs.dtype).to(inputs.dtype)
-            full = norms.new_full((n, norms.shape[1]), torch.nan)
+            full = norms.new_full((inputs.length, norms.shape[1]), torch.nan)
             out.append(full.index_put((words,), norms))
-    stacked = torch.stack(out).unflatten(0, (B, len(weights)))
-    return inputs.give(_axes(stacked, inputs, W))
+    return inputs.give(_axes(torch.stack(out), inputs, W))
 
 
+@plain
 def raf_deltas(
     X: Texts,
     W: Array,
@@ -151,8 +151,8 @@ def raf_deltas(
     -------
     Tensor or ndarray, shape (B, R, n, d)
         The axes B and R only where `X` and `W` have them. Rows of masked words are 0; a list comes
-        back padded with NaN to the longest text. No difference of features is taken: small changes
-        keep their relative accuracy.
+        back padded with NaN to the longest text. The closed form takes no difference of features:
+        small changes keep their relative accuracy.
 
     Raises
     ------
@@ -166,18 +166,15 @@ def raf_deltas(
     changes = _checks.perturbation(delta, inputs)
     backend = _resolve(backend, inputs, weights, changes)
     fn = WeightFn(weight_fn, normalize)
-    prepared = [AttentionWeights(w) for w in weights]
     out = []
-    for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
-        words = keep.nonzero()[:, 0]
-        among_words = int(keep[:i].sum())
-        for w in prepared:
+    for w in map(AttentionWeights, weights):
+        for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
             problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
-            change = problem.deltas(among_words, by).to(inputs.dtype)
+            change = problem.deltas(int(keep[:i].sum()), by).to(inputs.dtype)
+            words = keep.nonzero()[:, 0]
             out.append(change.new_zeros(text.shape).index_put((words,), change))
     padded = pad_sequence(out, batch_first=True, padding_value=torch.nan)
-    stacked = padded.unflatten(0, (len(inputs.texts), len(weights)))
-    return inputs.give(_axes(stacked, inputs, W))
+    return inputs.give(_axes(padded, inputs, W))
 
 
 def _resolve(backend: str | None, inputs: Inputs, *others: Tensor) -> str:
@@ -187,8 +184,9 @@ def _resolve(backend: str | None, inputs: Inputs, *others: Tensor) -> str:
     return _backend.resolve(backend, inputs.device, requires_grad=requires_grad)
 
 
-def _axes(stacked: Tensor, inputs: Inputs, W: Array) -> Tensor:
-    """(B, R, ...) with the axes that the user did not give left out."""
+def _axes(results: Tensor, inputs: Inputs, W: Array) -> Tensor:
+    """(B, R, ...) from one result for each text of each draw; only the axes that the user gave."""
+    stacked: Tensor = results.unflatten(0, (-1, len(inputs.texts))).transpose(0, 1)
     if W.ndim != 3:
         stacked = stacked[:, 0]
     return stacked if inputs.batched else stacked[0]

@@ -83,7 +83,7 @@ class Definition:
 
     phi: Callable[[Tensor], Tensor]  # (m, n, d) to (m, ...)
     X: Tensor  # (n, d)
-    base: Tensor  # φ(X), flat
+    base: Tensor  # φ(X), flat, float64
     index: Tensor  # (P,) int64
     rows_at_once: int
 
@@ -113,11 +113,15 @@ class Definition:
         values = delta.new_empty(delta.shape[:2])
         gradients = torch.empty_like(delta, memory_format=torch.contiguous_format)
         at_once = self.rows_at_once
-        into = zip(values.view(-1).split(at_once), gradients.flatten(0, 1).split(at_once), strict=True)
+        into = zip(
+            values.view(-1).split(at_once), gradients.flatten(0, 1).split(at_once), strict=True
+        )
         for (rows, at), (value, gradient) in zip(self._parts(delta), into, strict=True):
-            now = _value_and_gradient(partial(self._changes, rows), at)
-            value.copy_(now[0])
-            gradient.copy_(now[1])
+            now, slope = _value_and_gradient(partial(self._changes, rows), at)
+            # A trial at which φ is not finite is never the best.
+            fine = now.isfinite() & slope.isfinite().all(-1)
+            value.copy_(now.masked_fill(~fine, -torch.inf))
+            gradient.copy_(slope.masked_fill(~fine[:, None], 0.0))
         return values, gradients
 
     def _parts(self, delta: Tensor) -> zip[tuple[Tensor, Tensor]]:
@@ -132,4 +136,5 @@ class Definition:
         moved = self.X.expand(len(rows), -1, -1).index_put(
             (torch.arange(len(rows), device=rows.device), rows), delta, accumulate=True
         )
-        return (self.phi(moved).flatten(1) - self.base).square().sum(-1)
+        change = self.phi(moved).flatten(1).double() - self.base
+        return change.square().sum(-1).to(delta.dtype)

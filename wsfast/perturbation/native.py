@@ -12,6 +12,9 @@ from wsfast.perturbation.text_state import PositionState
 
 _SCALARS = 5  # kScalars of csrc/cpu/kernels.h
 
+# Names in the compiled module end in the width of what they work on.
+_SUFFIX = {torch.float32: "32", torch.float64: "64"}
+
 
 class NativeEvaluator:
     """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
@@ -33,7 +36,7 @@ class NativeEvaluator:
         n, d, positions = state.n, state.d, len(state.index)
         self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
         self._words = self._held["words"]
-        suffix = "32" if dtype == torch.float32 else "64"
+        suffix = _SUFFIX[dtype]
         names = (
             "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
             "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
@@ -51,19 +54,23 @@ class NativeEvaluator:
         rows = positions * starts
         self._shape = (positions, starts)
         # One row for each point: what it is multiplied into lies side by side for the kernels.
-        self._products = torch.empty(rows, 3 * n + d, dtype=dtype)
+        self._products = torch.empty(rows, 3 * n + d, dtype=dtype, device="cpu")
         self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
-        self._own_weight = torch.empty(rows, n, dtype=dtype)
-        self._own_change = torch.empty(rows, n, dtype=dtype)
+        self._own_weight = torch.empty(rows, n, dtype=dtype, device="cpu")
+        self._own_change = torch.empty(rows, n, dtype=dtype, device="cpu")
         exponential = state.weight_fn.exponential
-        self._own_slope = self._own_weight if exponential else torch.empty(rows, n, dtype=dtype)
-        self._own_products = torch.empty(rows, n, dtype=dtype)
-        self._own_delta = torch.empty(rows, d, dtype=dtype)
-        self._dominated_coef = torch.empty(starts, len(state.dominated_row), dtype=dtype)
-        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype)
-        self._value = torch.empty(rows, dtype=dtype)
-        self._size = torch.empty(rows, dtype=dtype)
-        self._gradient = torch.empty(rows, d, dtype=dtype)
+        self._own_slope = (
+            self._own_weight if exponential else torch.empty(rows, n, dtype=dtype, device="cpu")
+        )
+        self._own_products = torch.empty(rows, n, dtype=dtype, device="cpu")
+        self._own_delta = torch.empty(rows, d, dtype=dtype, device="cpu")
+        self._dominated_coef = torch.empty(
+            starts, len(state.dominated_row), dtype=dtype, device="cpu"
+        )
+        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype, device="cpu")
+        self._value = torch.empty(rows, dtype=dtype, device="cpu")
+        self._size = torch.empty(rows, dtype=dtype, device="cpu")
+        self._gradient = torch.empty(rows, d, dtype=dtype, device="cpu")
 
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""

@@ -103,7 +103,8 @@ class RafProblem:
 
     def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
         """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
-        text = self.text if weight_fn is None else self._text(weight_fn)
+        other = weight_fn is not None and weight_fn != self.weight_fn
+        text = self._text(weight_fn) if other and weight_fn else self.text
         return prepare_positions(text, index, self.weights.bilinear(torch.float64))
 
     def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:
@@ -120,30 +121,32 @@ class RafProblem:
         """Features by the definition, float64."""
         return attention_features(X, self.W, self.weight_fn, tile=self._tile)
 
-    def definition(self, index: Tensor, dtype: torch.dtype) -> Definition:
-        X, W = self.X.to(dtype), self.W.to(dtype)
+    def definition(self, index: Tensor, weight_fn: WeightFn | None = None) -> Definition:
+        """The definition in float64, for `weight_fn` in place of the own one."""
         # X, its gradient, the scores, the weights and their gradients, for each point.
-        row = 4 * self.n * (self.d + self.n) * X.element_size()
+        row = 4 * 8 * self.n * (self.d + self.n)
 
         def phi(moved: Tensor) -> Tensor:
-            return attention_features(moved, W, self.weight_fn)
+            return attention_features(moved, self.W, weight_fn or self.weight_fn)
 
-        return Definition(phi, X, phi(X).flatten(), index, max(1, self.memory_budget // row))
+        base = phi(self.X).flatten()
+        return Definition(phi, self.X, base, index, max(1, self.memory_budget // row))
 
-    def chunks(self, index: Tensor, starts: int) -> Iterator[Tensor]:
-        """`index` in parts whose evaluation at `starts` points each stays within the budget."""
-        constants = 16 * 8 * self.n
+    def chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
+        """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
+        # Arrays (n,) for a position: its state in float64 with what that is made from, its cast,
+        # and the copy that drops positions which are done; ReLU has two smooth states more.
+        constants = (40 if self.weight_fn.exponential else 80) * 8 * self.n
         row = (11 * self.n + 8 * self.d) * 8
         if self.backend == "torch":
-            row *= 3  # what autograd keeps of the forward pass
-        yield from index.split(max(1, self.memory_budget // (constants + starts * row)))
+            row *= 6  # what autograd keeps of the forward pass
+        yield from index.split(max(1, self.memory_budget // (constants + points * row)))
 
     def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
         if self.backend == "reference":
-            shape = (len(index), *delta.shape[1:])
-            definition = self.definition(index, dtype)
-            return _root(definition.squared_norms(delta.to(dtype).expand(shape))).double()
+            points = delta.double().expand(len(index), -1, -1)
+            return _root(self.definition(index).squared_norms(points))
         at_once = min(_POINTS, delta.shape[1])
         out = []
         for part in self.chunks(torch.arange(len(index), device=index.device), at_once):
@@ -164,7 +167,7 @@ class RafProblem:
         value, size = value.double(), size.double()
         # Inner products lose small changes: there the change itself is formed, in float64.
         floor = torch.maximum(value, (1e-3 * self.norm) ** 2)
-        lost = torch.finfo(dtype).eps * size > _ROUNDING[dtype] * floor
+        lost = ~(torch.finfo(dtype).eps * size <= _ROUNDING[dtype] * floor)
         p, k = lost.nonzero(as_tuple=True)
         if len(p) == 0:
             return _root(value)
@@ -178,7 +181,8 @@ class RafProblem:
     def deltas(self, position: int, delta: Tensor) -> Tensor:
         """φ(X^i(Δ)) - φ(X) (n, d), float64, for one Δ (d,)."""
         if self.backend == "reference":
-            moved = self.X.index_put((torch.tensor(position),), self.X[position] + delta)
+            at = torch.tensor([position], device=self.X.device)
+            moved = self.X.index_put((at,), self.X[at] + delta)
             return self.phi(moved) - self.phi(self.X)
         state = self.state(torch.tensor([position], device=self.X.device))
         return closed_form.deltas(state, delta.double()[None])[0]

@@ -51,8 +51,8 @@ class _Climb:
 
     def _take_step_native(self, value: Tensor, gradient: Tensor) -> None:
         cpu = _native.require_cpu()
-        float32 = self.trial.dtype == torch.float32
-        (cpu.take_step32 if float32 else cpu.take_step64)(
+        kernels = {torch.float32: cpu.take_step32, torch.float64: cpu.take_step64}
+        kernels[self.trial.dtype](
             rows=self.value.numel(),
             d=self.trial.shape[-1],
             radius=self.ball.radius,
@@ -100,18 +100,20 @@ def explore(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tupl
     return climb.delta, climb.value
 
 
-def ascend(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tuple[Point, int]:
-    """At most `steps` steps from one Δ (P, d) per position, each until it stops rising.
+def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[Point, int]:
+    """At most `steps` steps from one point per position, each until it stops rising.
 
     Returns the best points, and the steps that the last position took. What a position ends at does
     not depend on the others.
     """
+    if steps < 1:
+        return start, 0
     evaluator = objective.evaluator(1)
-    climb = _Climb(start[:, None], ball)
-    best = Point(start.clone(), torch.full_like(start[:, 0], -torch.inf))
-    active = torch.arange(len(start), device=start.device)
+    climb = _Climb(start.delta[:, None], ball)
+    best = Point(start.delta.clone(), start.value.clone())
+    active = torch.arange(len(start.value), device=start.value.device)
     history: list[Tensor] = []
-    done = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    done = torch.zeros_like(active, dtype=torch.bool)
     for step in range(1, steps + 1):
         climb.take_step(*evaluator.value_and_gradient(climb.trial))
         value = climb.value[:, 0]
@@ -134,7 +136,7 @@ def ascend(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tuple
             objective, active = objective.select(keep), active[keep]
             climb.select(keep)
             history = [values[keep] for values in history]
-            done = torch.zeros(left, dtype=torch.bool, device=start.device)
+            done = torch.zeros_like(active, dtype=torch.bool)
             evaluator = objective.evaluator(1)
     return best, steps
 

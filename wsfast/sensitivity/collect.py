@@ -66,18 +66,19 @@ def assemble(
     delta = like.new_full((count, inputs.d), torch.nan)
     for k, one in enumerate(worst):
         per_word[k, one.at] = one.per_word.to(inputs.dtype)
-        if len(one.at) and not bool(one.per_word.isnan().any()):
-            best = int(one.per_word.argmax())
+        known = ~one.per_word.isnan()
+        if bool(known.any()):
+            best = int(one.per_word.masked_fill(~known, -torch.inf).argmax())
             value[k] = per_word[k, one.at[best]]
             position[k] = one.at[best]
             delta[k] = one.delta[best]
     if bool(value.isnan().any()):
         texts = sorted({k // (draws or 1) for k in value.isnan().nonzero()[:, 0].tolist()})
         warnings.warn(
-            f"S is NaN for text {', '.join(map(str, texts))}: the features are zero, "
-            "or none of the positions asked for is a word of it",
+            f"S is NaN for text {', '.join(map(str, texts))}: the features are zero, or not finite "
+            "near X, or none of the positions asked for is a word of it",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     lead = {"texts": len(inputs.texts)} if inputs.batched else {}
     if draws is not None:

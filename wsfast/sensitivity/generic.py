@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from wsfast import _checks
 from wsfast._checks import SearchOptions, Texts
+from wsfast._plain import plain
 from wsfast._progress import Progress, progress_bar
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import Definition
@@ -19,6 +21,7 @@ from wsfast.sensitivity.result import SensitivityResult
 from wsfast.sensitivity.worst_case import Search, random_starts
 
 
+@plain
 def word_sensitivity(
     phi: Callable[[Tensor], Tensor] | nn.Module,
     X: Texts,
@@ -35,8 +38,8 @@ def word_sensitivity(
 ) -> SensitivityResult:
     """Word sensitivity S of any differentiable feature map, by automatic differentiation.
 
-    The same search as in `raf_sensitivity`, with the definition in place of the closed form: φ is
-    computed again for every position, start and step.
+    The ascent of `raf_sensitivity` with the definition in place of the closed form: φ is computed
+    again for every position, start and step, and all starts are random.
 
     Parameters
     ----------
@@ -45,7 +48,8 @@ def word_sensitivity(
         text's from that text alone. A module is called in eval mode, and left in the mode it was
         in; its parameters get no gradient.
     X, radius, positions, seed, starts, max_steps, tol, progress
-        As in `raf_sensitivity`.
+        As in `raf_sensitivity`. In float32 φ's own rounding is all that is left of an S near 1e-6;
+        below 1e-4 a warning says so: use float64.
     mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional
         True where there is a word. φ gets the words alone: masked rows are left out of the text.
     memory_budget : int, default 256 MiB
@@ -95,6 +99,14 @@ def word_sensitivity(
             for text, keep, at in zip(inputs.texts, inputs.masks, options.positions, strict=True)
         ]
     about = {"map": getattr(phi, "__name__", type(phi).__name__), "backend": "definition"}
+    rounding = 1e3 * torch.finfo(inputs.dtype).eps
+    if any(bool(((one.per_word > 0) & (one.per_word < rounding)).any()) for one in worst):
+        warnings.warn(
+            f"some S_i are below {rounding:.0e}, where rounding of phi in "
+            f"{str(inputs.dtype).removeprefix('torch.')} shows: use float64, if this is float32",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return assemble(worst, inputs, options, about, draws=None)
 
 
@@ -120,8 +132,8 @@ def _worst_case(
     bar: Progress,
 ) -> Worst:
     n, d = X.shape
-    base = _checks.features_of(phi, X)
-    norm = base.double().norm()
+    base = _checks.features_of(phi, X).double()
+    norm = base.norm()
     if len(index) == 0 or float(norm) == 0 or options.radius == 0:
         bar.update(len(index))
         return Worst(

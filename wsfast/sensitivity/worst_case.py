@@ -69,14 +69,14 @@ class Search:
             self.directions @ basis,
             objective.project(basis),
             [other.project(basis) for other in smoothed],
-            self.max_steps // 3,
+            min(self.max_steps // 3, self.max_steps - self.explored),
         )
-        left = max(1, self.max_steps - steps)
-        polished, more = ascend(objective, point.delta @ basis.mT, self.ball, left)
+        lifted = Point(point.delta @ basis.mT, point.value)
+        polished, more = ascend(objective, lifted, self.ball, self.max_steps - steps)
         return polished, steps + more
 
     def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
-        """The best point at each position, and the steps that led to it, exploration included.
+        """The best point at each position, and the steps of the ascent that led to it.
 
         `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
         search.
@@ -100,8 +100,9 @@ class Search:
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, ball.radius, starts)], 1)
         delta, value = explore(objective, starts, ball, self.explored)
-        best = delta[torch.arange(len(value), device=value.device), value.argmax(1)]
-        point, steps = ascend(objective, best, ball, max(1, steps_alone))
+        each = torch.arange(len(value), device=value.device)
+        value, best = value.max(1)
+        point, steps = ascend(objective, Point(delta[each, best], value), ball, steps_alone)
         point = along_rays(objective, point, _RAY)
         if smoothed:
             adam = adam_on_sphere(objective, point.delta, ball, self.max_steps)
