@@ -38,7 +38,7 @@ struct Bits<float> {
   static constexpr float kLn2Low = -2.12194440e-4f;
   static constexpr float kDoubt =
       3e-2f;  // a sum of weights, in terms of its scores, that rounding spoils
-  static constexpr float kHuge = 1e30f;
+  static constexpr float kHuge = __builtin_huge_valf();
   static WSFAST_FN float expm1_reduced(float r) {  // |r| <= ln(2)/2
     float p = 1.9841270e-4f;
     p = p * r + 1.3888889e-3f;
@@ -61,7 +61,7 @@ struct Bits<double> {
   static constexpr double kLn2High = 6.93145751953125e-1;
   static constexpr double kLn2Low = 1.42860682030941723212e-6;
   static constexpr double kDoubt = 6e-5;
-  static constexpr double kHuge = 1e300;
+  static constexpr double kHuge = __builtin_huge_val();
   static WSFAST_FN double expm1_reduced(double r) {
     double p = 1.6059043836821613e-10;
     p = p * r + 2.0876756987868099e-9;

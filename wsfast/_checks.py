@@ -119,13 +119,16 @@ def real_tensor(name: str, value: Any) -> Tensor:
         raise TypeError(
             f"{name} must be a torch.Tensor or numpy.ndarray, got {type(value).__name__}"
         )
-    if tensor.is_inference():
-        tensor = tensor.clone()  # one that autograd takes
     if tensor.dtype in _HALF:
         return tensor.float()
     if tensor.dtype not in _REAL:
         raise TypeError(f"{name} must hold real floating-point numbers, got {tensor.dtype}")
     return tensor
+
+
+def _differentiable(tensor: Tensor) -> Tensor:
+    """`tensor`, or a copy that autograd takes where it comes from inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def finite(name: str, value: Tensor) -> None:
@@ -145,7 +148,7 @@ def texts(X: Any, mask: Any = None) -> Inputs:
     if isinstance(X, (list, tuple)):
         if len(X) == 0:
             raise ValueError("X must hold at least one text, got an empty list")
-        entries = [real_tensor(f"X[{b}]", text) for b, text in enumerate(X)]
+        entries = [_differentiable(real_tensor(f"X[{b}]", text)) for b, text in enumerate(X)]
         for b, text in enumerate(entries):
             if text.ndim != 2:
                 raise ValueError(f"X[{b}] must have shape (n, d), got {_shape(text)}")
@@ -164,7 +167,7 @@ def texts(X: Any, mask: Any = None) -> Inputs:
                     )
         names, numpy, batched = [f"X[{b}]" for b in range(len(X))], X[0], True
     else:
-        tensor = real_tensor("X", X)
+        tensor = _differentiable(real_tensor("X", X))
         if tensor.ndim not in (2, 3):
             raise ValueError(f"X must have shape (n, d) or (B, n, d), got {_shape(tensor)}")
         batched, numpy = tensor.ndim == 3, X
@@ -228,7 +231,7 @@ def _masks(mask: Any, entries: list[Tensor], batched: bool) -> list[Tensor]:
 
 def weights(W: Any, inputs: Inputs) -> Tensor:
     """W as (R, d, d) for (d, d) or (R, d, d); whether it has the axis R is W's own ndim."""
-    tensor = weight_tensor(W, inputs.texts[0])
+    tensor = _differentiable(weight_tensor(W, inputs.texts[0]))
     finite("W", tensor)
     return tensor if tensor.ndim == 3 else tensor[None]
 
@@ -290,7 +293,7 @@ def every_text_has_a_word(mask: Tensor) -> None:
 
 def perturbations(delta: Any, inputs: Inputs) -> Tensor:
     """Δ as (B or 1, n or 1, m, d) for (m, d), (n, m, d) and, with batched X, (B, n, m, d)."""
-    tensor = real_tensor("delta", delta)
+    tensor = _differentiable(real_tensor("delta", delta))
     n, d, count = inputs.length, inputs.d, len(inputs.texts)
     expected = f"(m, {d}) or ({n}, m, {d})" + (
         f" or ({count}, {n}, m, {d})" if inputs.batched else ""
@@ -311,7 +314,7 @@ def perturbations(delta: Any, inputs: Inputs) -> Tensor:
 
 def perturbation(delta: Any, inputs: Inputs) -> Tensor:
     """One Δ (d,) for the whole of X, or (B, d), one for each text; as (B, d)."""
-    tensor = real_tensor("delta", delta)
+    tensor = _differentiable(real_tensor("delta", delta))
     count, d = len(inputs.texts), inputs.d
     shapes = [(d,), (count, d)] if inputs.batched else [(d,)]
     if tuple(tensor.shape) not in shapes:

@@ -28,7 +28,9 @@ def plain(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with full_precision(), torch.inference_mode(False):
+        # Leaving inference mode turns gradients on: only where they were on before.
+        grad = torch.is_grad_enabled()
+        with full_precision(), torch.inference_mode(False), torch.set_grad_enabled(grad):
             return function(*args, **kwargs)
 
     return run

@@ -130,16 +130,21 @@ def test_evaluation(level, fn, dtype):
         dominated += len(known.dominated_row)
         delta = torch.randn(n, 2, d, dtype=torch.float64)
         expected, gradient = TorchEvaluator(known).value_and_gradient(delta)
-        evaluator = NativeEvaluator(state(X, W, fn, "native", dtype), 2)
+        rounded = state(X, W, fn, "native", dtype)
+        evaluator = NativeEvaluator(rounded, 2)
         got = evaluator.value_and_gradient(delta.to(dtype))
         floor = 1e-6 * float(expected.max())
         assert relative_error(got[0], expected, floor) <= limit
         size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
         assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
-        _, expected_size = closed_form.squared_norms(known, delta)
+        _, expected_size = closed_form.squared_norms(rounded, delta.to(dtype))
         value, size = evaluator.squared_norms(delta.to(dtype))
         assert relative_error(value, expected, floor) <= limit
-        assert relative_error(size, expected_size, floor) <= limit
+        # Where rounding may be all there is of the weights, either size is beyond all others.
+        assert torch.equal(size > 1e20, expected_size > 1e20)
+        certain = size <= 1e20
+        if bool(certain.any()):
+            assert relative_error(size[certain], expected_size[certain], floor) <= limit
     assert (dominated > 50) == fn.normalize
 
 

@@ -197,22 +197,7 @@ def test_word_moved_onto_another(backend, weight_fn, normalize):
     assert relative_error(got, expected) <= 1e-10
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "reference",
-        *(
-            pytest.param(
-                name,
-                marks=[
-                    pytest.mark.needs(*(["native"] if name == "native" else [])),
-                    pytest.mark.xfail(reason="rounding decides where normalised ReLU jumps"),
-                ],
-            )
-            for name in ("torch", "native")
-        ),
-    ],
-)
+@all_backends
 def test_word_removed_from_normalised_relu(backend):
     errors = []
     for seed in range(20):

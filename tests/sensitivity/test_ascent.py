@@ -38,6 +38,10 @@ def values(aim, delta):
     return aim.evaluator(delta.shape[1]).value_and_gradient(delta)[0].clone()
 
 
+def unknown(delta):
+    return Point(delta, torch.full_like(delta[:, 0], -torch.inf))
+
+
 @natives
 @functions
 def test_accepted_values_never_fall(fn, native):
@@ -73,7 +77,7 @@ def test_explore_and_ascend(fn, native):
     torch.testing.assert_close(values(aim, delta), value, rtol=1e-12, atol=0)
     assert bool((value >= values(aim, start) * (1 - 1e-12)).all())
     best = delta[torch.arange(7), value.argmax(1)]
-    point, steps = ascend(aim, best, ball, 100)
+    point, steps = ascend(aim, unknown(best), ball, 100)
     assert 1 <= steps <= 100
     torch.testing.assert_close(
         values(aim, point.delta[:, None])[:, 0], point.value, rtol=1e-12, atol=0
@@ -87,9 +91,12 @@ def test_explore_and_ascend(fn, native):
 def test_position_ends_where_it_would_alone(fn, native):
     aim = objective(fn, native)
     ball = Ball(math.sqrt(5), 1e-3, native)
-    start = on_sphere(torch.randn(7, 5, dtype=torch.float64), ball.radius)
+    start = unknown(on_sphere(torch.randn(7, 5, dtype=torch.float64), ball.radius))
     together, steps = ascend(aim, start, ball, 60)
-    alone = [ascend(aim.select(torch.tensor([i])), start[i : i + 1], ball, 60) for i in range(7)]
+    alone = [
+        ascend(aim.select(torch.tensor([i])), Point(*(x[i : i + 1] for x in start)), ball, 60)
+        for i in range(7)
+    ]
     assert steps == max(taken for _, taken in alone)
     for i, (point, _) in enumerate(alone):
         torch.testing.assert_close(point.value[0], together.value[i], rtol=1e-9, atol=0)
@@ -99,12 +106,13 @@ def test_position_ends_where_it_would_alone(fn, native):
 @functions
 def test_tolerance_ends_the_ascent(fn):
     aim = objective(fn, native=False)
-    start = on_sphere(torch.randn(7, 5, dtype=torch.float64), 2.0)
+    start = unknown(on_sphere(torch.randn(7, 5, dtype=torch.float64), 2.0))
     loose, few = ascend(aim, start, Ball(2.0, 0.1, False), 200)
     tight, many = ascend(aim, start, Ball(2.0, 1e-9, False), 200)
     assert few < many
     assert bool((tight.value >= loose.value * (1 - 1e-12)).all())
     assert ascend(aim, start, Ball(2.0, 0.0, False), 3)[1] == 3
+    assert ascend(aim, tight, Ball(2.0, 0.0, False), 0) == (tight, 0)
 
 
 @functions

@@ -75,8 +75,8 @@ def raf_sensitivity(
         Of the random W and of the starts of the search, which are the same at every position.
     starts : int, default 4
         Points that the ascent starts from at each position: the direction that raises all scores at
-        once, and random ones. Four times as many for texts of n d ≤ 4,096 numbers, where they cost
-        next to nothing and matter most.
+        once, and random ones. Four times as many for texts of n d ≤ 4,096 numbers, where the closed
+        form makes them cost next to nothing and they matter most.
     max_steps : int, default 60
         Steps at most, per position. For "relu", whose objective has kinks, two and a half times as
         many in all.
@@ -195,7 +195,8 @@ def _worst_case(
     deltas, steps = [], 0
     reference = problem.backend == "reference"
     dtype = torch.float64 if reference else _search_dtype(problem, options.radius)
-    count = options.starts * (_MORE_STARTS if problem.n * problem.d <= _SHORT else 1)
+    short = problem.n * problem.d <= _SHORT and not reference
+    count = options.starts * (_MORE_STARTS if short else 1)
     directions = random_starts(count, problem.d, options.seed, empty.to(dtype))
     directions[0] = (problem.X @ problem.W).sum(0)
     search = Search(options, directions, native=problem.backend == "native")
