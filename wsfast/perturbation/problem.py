@@ -118,13 +118,15 @@ class RafProblem:
         return norm
 
     def phi(self, X: Tensor) -> Tensor:
-        """Features by the definition, float64."""
-        return attention_features(X, self.W, self.weight_fn, tile=self._tile)
+        """Features of texts (..., n, d) by the definition, float64."""
+        texts = X.shape[:-2].numel()
+        tile = max(1, self._tile // texts)
+        return attention_features(X, self.W, self.weight_fn, tile=tile)
 
     def definition(self, index: Tensor, weight_fn: WeightFn | None = None) -> Definition:
         """The definition in float64, for `weight_fn` in place of the own one."""
         # X, its gradient, the scores, the weights and their gradients, for each point.
-        row = 4 * 8 * self.n * (self.d + self.n)
+        row = 6 * 8 * self.n * (self.d + self.n)
 
         def phi(moved: Tensor) -> Tensor:
             return attention_features(moved, self.W, weight_fn or self.weight_fn)
@@ -136,10 +138,11 @@ class RafProblem:
         """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
         # Arrays (n,) for a position: its state in float64 with what that is made from, its cast,
         # and the copy that drops positions which are done; ReLU has two smooth states more.
-        constants = (40 if self.weight_fn.exponential else 80) * 8 * self.n
+        smooth = self.weight_fn.exponential
+        constants = (60 if smooth else 120) * 8 * self.n
         row = (11 * self.n + 8 * self.d) * 8
         if self.backend == "torch":
-            row *= 6  # what autograd keeps of the forward pass
+            row *= 6 if smooth else 12  # what autograd keeps of the forward pass
         yield from index.split(max(1, self.memory_budget // (constants + points * row)))
 
     def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
