@@ -1,5 +1,6 @@
-// Runs every kernel, at every instruction set of the machine, without Python: for the sanitizers (ci/sanitize.sh).
-// Each array is a heap block of its exact size, so that AddressSanitizer sees a step beyond either end.
+// Runs every kernel, at every instruction set of the machine, without Python: for the sanitizers
+// (ci/sanitize.sh). Each array is a heap block of its exact size, so that AddressSanitizer sees a
+// step beyond either end.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -72,18 +73,22 @@ void require_finite(const std::vector<T>& values, const char* what) {
 constexpr WeightFn kFunctions[] = {WeightFn::kSoftmax, WeightFn::kRelu, WeightFn::kReluUnnormalized,
                                    WeightFn::kSquareplus, WeightFn::kSquareplusUnnormalized};
 
-bool normalized(WeightFn fn) { return fn != WeightFn::kReluUnnormalized && fn != WeightFn::kSquareplusUnnormalized; }
+bool normalized(WeightFn fn) {
+  return fn != WeightFn::kReluUnnormalized && fn != WeightFn::kSquareplusUnnormalized;
+}
 
 template <typename T>
-std::vector<T> attention(WeightFn fn, std::int64_t rows, std::int64_t n, bool masked, bool statistics, double size,
-                         int threads) {
+std::vector<T> attention(WeightFn fn, std::int64_t rows, std::int64_t n, bool masked,
+                         bool statistics, double size, int threads) {
   Random random(static_cast<unsigned>(rows * 31 + n));
-  std::vector<T> scores = random.normals<T>(rows * n, size), top_score(statistics ? rows : 0), others(top_score);
+  std::vector<T> scores = random.normals<T>(rows * n, size), top_score(statistics ? rows : 0),
+                 others(top_score);
   std::vector<std::int64_t> top(statistics ? rows : 0, -1);
   const std::int64_t rows_per_mask = rows % 2 == 0 ? 2 : 1;
   std::vector<std::uint8_t> mask(masked ? rows / rows_per_mask * n : 0);
   for (std::size_t k = 0; k < mask.size(); ++k)
-    mask[k] = k % static_cast<std::size_t>(n) == static_cast<std::size_t>(n) / 2 || random.uniform() < 0.5;
+    mask[k] = k % static_cast<std::size_t>(n) == static_cast<std::size_t>(n) / 2 ||
+              random.uniform() < 0.5;
   AttentionRows<T> in{};
   in.weight_fn = fn;
   in.curve = 0.48;
@@ -103,10 +108,12 @@ std::vector<T> attention(WeightFn fn, std::int64_t rows, std::int64_t n, bool ma
     for (std::int64_t l = 0; l < n; ++l) {
       const double weight = static_cast<double>(scores[row * n + l]);
       require(weight >= 0, "an attention weight is negative");
-      if (masked && !mask[row / rows_per_mask * n + l]) require(weight == 0, "a masked word has weight");
+      if (masked && !mask[row / rows_per_mask * n + l])
+        require(weight == 0, "a masked word has weight");
       sum += weight;
     }
-    if (normalized(fn) && sum > 0) require(std::fabs(sum - 1) < 1e-4, "the weights of a row do not add to 1");
+    if (normalized(fn) && sum > 0)
+      require(std::fabs(sum - 1) < 1e-4, "the weights of a row do not add to 1");
     if (statistics) {
       require(top[row] >= 0 && top[row] < n, "the largest word is not one of the text");
       require(n == 1 || std::isfinite(others[row]), "the sum of the other weights is not finite");
@@ -132,7 +139,8 @@ struct Text {
     own_logit = random.normals<T>(pairs, 3);
     c2 = random.normals<T>(pairs);
     reach = random.normals<T>(pairs);
-    a.resize(pairs), b.resize(pairs), inv_b.resize(pairs), others.resize(pairs), own_a.resize(pairs);
+    a.resize(pairs), b.resize(pairs), inv_b.resize(pairs), others.resize(pairs),
+        own_a.resize(pairs);
     own_top.resize(positions);
     dominated_start.push_back(0);
     for (std::int64_t p = 0; p < positions; ++p) {
@@ -164,10 +172,26 @@ struct Text {
     }
     index.shrink_to_fit(), dominated_start.shrink_to_fit(), dominated_row.shrink_to_fit();
     dominated_mean = random.normals<T>(static_cast<std::int64_t>(dominated_row.size()) * d);
-    state = {fn,           0.48,        positions,      starts,          n,
-             d,            index.data(), word.data(),   logit.data(),    a.data(),
-             b.data(),     inv_b.data(), fn == WeightFn::kSoftmax ? nullptr : others.data(), c2.data(), reach.data(),
-             own_logit.data(), own_a.data(), own_top.data(), dominated_start.data(), dominated_row.data(),
+    state = {fn,
+             0.48,
+             positions,
+             starts,
+             n,
+             d,
+             index.data(),
+             word.data(),
+             logit.data(),
+             a.data(),
+             b.data(),
+             inv_b.data(),
+             fn == WeightFn::kSoftmax ? nullptr : others.data(),
+             c2.data(),
+             reach.data(),
+             own_logit.data(),
+             own_a.data(),
+             own_top.data(),
+             dominated_start.data(),
+             dominated_row.data(),
              dominated_mean.data()};
   }
 };
@@ -179,11 +203,12 @@ std::vector<T> evaluate(const Text<T>& text, bool gradient, double size, int thr
   const std::int64_t M = text.positions * text.starts, n = text.n, d = text.d,
                      K = static_cast<std::int64_t>(text.dominated_row.size());
   const bool exponential = text.state.weight_fn == WeightFn::kSoftmax;
-  std::vector<T> delta = random.normals<T>(M * d, size), products = random.normals<T>(M * (3 * n + d), size),
-                 own_weight(M * n), own_change(M * n), own_slope(exponential ? 0 : M * n),
-                 dominated_coef(text.starts * K), scalars(M * kScalars), value(M), rounding(gradient ? 0 : M),
-                 own_delta = random.normals<T>(M * d), own_products = random.normals<T>(M * n),
-                 result = random.normals<T>(M * d);
+  std::vector<T> delta = random.normals<T>(M * d, size),
+                 products = random.normals<T>(M * (3 * n + d), size), own_weight(M * n),
+                 own_change(M * n), own_slope(exponential ? 0 : M * n),
+                 dominated_coef(text.starts * K), scalars(M * kScalars), value(M),
+                 rounding(gradient ? 0 : M), own_delta = random.normals<T>(M * d),
+                 own_products = random.normals<T>(M * n), result = random.normals<T>(M * d);
   const AscentRows<T> rows{delta.data(),
                            products.data(),
                            own_weight.data(),
@@ -222,14 +247,24 @@ std::vector<T> step(std::int64_t rows, std::int64_t d, int threads) {
                  value = random.normals<T>(rows), best_delta = random.normals<T>(rows * d),
                  best_gradient = random.normals<T>(rows * d), best_value(rows), beta(rows, T(0.5));
   for (std::int64_t k = 0; k < d; ++k) best_gradient[k] = gradient[k] = 0;  // a row without slope
-  const StepRows<T> in{rows,          d,          2.0, delta.data(), gradient.data(), value.data(), best_delta.data(),
-                       best_gradient.data(), best_value.data(), beta.data()};
+  const StepRows<T> in{rows,
+                       d,
+                       2.0,
+                       delta.data(),
+                       gradient.data(),
+                       value.data(),
+                       best_delta.data(),
+                       best_gradient.data(),
+                       best_value.data(),
+                       beta.data()};
   table<T>().take_step(in, threads);
   require_finite(delta, "a step is not finite");
-  for (const T one : beta) require(one == T(1) || one == T(0.25), "a step size is neither doubled nor halved");
+  for (const T one : beta)
+    require(one == T(1) || one == T(0.25), "a step size is neither doubled nor halved");
   for (std::int64_t row = 1; row < rows; ++row) {
     double norm2 = 0;
-    for (std::int64_t k = 0; k < d; ++k) norm2 += std::pow(static_cast<double>(delta[row * d + k]), 2);
+    for (std::int64_t k = 0; k < d; ++k)
+      norm2 += std::pow(static_cast<double>(delta[row * d + k]), 2);
     require(norm2 < 4.0001, "a step leaves the ball");
   }
   return delta;
@@ -248,7 +283,8 @@ void every_kernel() {
       for (const double size : {1.0, 1000.0})
         for (const bool masked : {false, true})
           for (const bool statistics : {false, true})
-            if (!(masked && statistics)) attention<T>(fn, 1 + n % 4, n, masked, statistics, size, 1);
+            if (!(masked && statistics))
+              attention<T>(fn, 1 + n % 4, n, masked, statistics, size, 1);
     for (const std::int64_t n : sizes)
       for (const std::int64_t d : {std::int64_t{1}, std::int64_t{3}, n})
         for (const std::int64_t starts : {1, 3}) {
@@ -259,8 +295,10 @@ void every_kernel() {
           }
         }
     // Large enough for more than one thread.
-    same(attention<T>(fn, 300, 257, true, false, 1, 1), attention<T>(fn, 300, 257, true, false, 1, 4));
-    same(attention<T>(fn, 300, 257, false, true, 1, 1), attention<T>(fn, 300, 257, false, true, 1, 3));
+    same(attention<T>(fn, 300, 257, true, false, 1, 1),
+         attention<T>(fn, 300, 257, true, false, 1, 4));
+    same(attention<T>(fn, 300, 257, false, true, 1, 1),
+         attention<T>(fn, 300, 257, false, true, 1, 3));
     const Text<T> text(fn, 61, 4, 61, 67);
     for (const bool gradient : {true, false})
       same(evaluate(text, gradient, 1, 1), evaluate(text, gradient, 1, 4));
@@ -302,7 +340,8 @@ int main() {
     _exit(0);
   }
   int status = -1;
-  require(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the kernels fail in a forked child");
+  require(child > 0 && waitpid(child, &status, 0) == child && status == 0,
+          "the kernels fail in a forked child");
   busy(3);
   std::printf("driver: a forked child passed\n");
 #endif
