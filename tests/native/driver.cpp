@@ -222,8 +222,8 @@ std::vector<T> evaluate(const Text<T>& text, bool gradient, double size, int thr
   if (!gradient) {
     run.delta_norms(text.state, rows, threads);
     run.own_row(text.state, rows, own_delta.data(), threads);
-    require_finite(rounding, "a rounding size is not finite");
-    for (const T one : rounding) require(one >= 0, "a rounding size is negative");
+    // Infinite where rounding may be all there is of the own row; never NaN.
+    for (const T one : rounding) require(one >= 0, "a rounding size is negative or NaN");
     result = rounding;
   } else {
     run.ascent_forward(text.state, rows, threads);
