@@ -123,7 +123,7 @@ def _features(
 @torch.library.custom_op(
     "wsfast::raf_features",
     mutates_args=(),
-    # Not inferred: PyTorch 2.4 reads no postponed annotations.
+    # Not inferred: older PyTorch reads no postponed annotations.
     schema="(Tensor X, Tensor W, Tensor? mask, str weight_fn, bool normalize, str backend)"
     " -> Tensor",
 )
