@@ -149,6 +149,32 @@ def test_positions_of_a_state_can_be_selected_and_repeated(fn):
 
 
 @searched
+@pytest.mark.parametrize(
+    "backend", ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
+)
+def test_distances_of_words_that_nearly_coincide(fn, backend):
+    """‖c_ji‖ keeps its relative accuracy: inner products would lose all of it here."""
+    torch.manual_seed(1)
+    X = torch.tensor([[1.0, 2.0, -1.0]]) + 1e-7 * torch.randn(5, 3, dtype=torch.float64)
+    W = torch.eye(3, dtype=torch.float64)
+    got = state(X, W, fn, backend).c2
+    scores = X @ W @ X.T / 3**0.5
+    for i in range(5):
+        for j in range(5):
+            if i == j:
+                continue
+            others = [k for k in range(5) if k != i]
+            if fn.exponential:
+                mean = torch.softmax(scores[j, others], 0) @ X[others]
+            elif fn.normalize:
+                weights = fn.value(scores[j, others])
+                mean = (weights / weights.sum()) @ X[others]
+            else:
+                mean = torch.zeros(3, dtype=torch.float64)  # there c_ji is x_i itself
+            assert float(got[i, j]) == pytest.approx(float((X[i] - mean).square().sum()), rel=1e-6)
+
+
+@searched
 def test_projection_is_the_same_problem(fn):
     n, d = 3, 12
     X, W = random_text(n, d, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from definition import WEIGHT_FNS, deltas, exact, exact_norm, features, random_text
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import wsfast
@@ -120,6 +120,9 @@ def test_beats_random_changes(backend, weight_fn, normalize):
     largest=st.sampled_from([None, 5.0, 50.0]),
     radius=st.sampled_from([0.05, None, 4.0]),
 )
+# Ascents from a few starts alone miss these, by 20 and 38 %.
+@example(n=3, d=2, seed=103, scale=1.0, largest=5.0, radius=None)
+@example(n=2, d=2, seed=14, scale=1.0, largest=5.0, radius=None)
 def test_no_grid_point_beats_it(backend, n, d, seed, scale, largest, radius):
     X, W = random_text(n, d, seed, scale=scale)
     if d == 1:
