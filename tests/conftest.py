@@ -24,6 +24,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("wsfast")
 
+# Small texts gain nothing from more threads, which spin against whatever else the machine runs; a
+# test of threads sets its own number.
+torch.set_num_threads(1)
+
 
 # -- capabilities: @pytest.mark.needs("native", "text") -------------------------------------------
 
