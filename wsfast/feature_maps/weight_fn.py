@@ -16,6 +16,12 @@ _CODES = {
 }
 
 
+def reciprocal(total: Tensor) -> Tensor:
+    """1/total, and 0 for the sum of a row without weight; no NaN in either's gradient."""
+    filled = total > 0
+    return torch.where(filled, 1 / torch.where(filled, total, 1.0), 0.0)
+
+
 @dataclass(frozen=True)
 class WeightFn:
     """How a score becomes an attention weight.

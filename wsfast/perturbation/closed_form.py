@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wsfast.feature_maps.weight_fn import reciprocal
 from wsfast.perturbation.text_state import PositionState
 
 
@@ -32,7 +33,7 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
     if not fn.normalize:
         return PairChange(weight, change)
     total = others + weight
-    inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+    inv = reciprocal(total)
     # With no other weight in the row the attention is 1 or 0, and no quotient gives its change.
     alpha = torch.where(others > 0, weight * inv, (weight > 0).to(weight.dtype))
     return PairChange(alpha, torch.where(others > 0, b * change * inv, alpha - a))
@@ -55,7 +56,7 @@ def own_attention(state: PositionState, r: Tensor) -> tuple[Tensor, Tensor]:
         return weight, change
     total = weight.sum(-1, keepdim=True)
     filled = total > 0
-    inv = torch.where(filled, 1 / torch.where(filled, total, 1.0), 0.0)
+    inv = reciprocal(total)
     change = torch.where(filled, (change - a * change.sum(-1, keepdim=True)) * inv, -a)
     return weight * inv, change
 

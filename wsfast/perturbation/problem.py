@@ -103,8 +103,10 @@ class RafProblem:
 
     def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
         """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
-        other = weight_fn is not None and weight_fn != self.weight_fn
-        text = self._text(weight_fn) if other and weight_fn else self.text
+        if weight_fn is None or weight_fn == self.weight_fn:
+            text = self.text
+        else:
+            text = self._text(weight_fn)
         return prepare_positions(text, index, self.weights.bilinear(torch.float64))
 
     def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from wsfast.feature_maps.native import RowStatistics, attention_statistics_
-from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.feature_maps.weight_fn import WeightFn, reciprocal
 
 # Below this share of their size, squared distances come from the differences, not from inner
 # products.
@@ -156,7 +156,7 @@ def prepare_text(
         rest = statistics.others
         if weight_fn.normalize:
             total = w_top + rest
-            inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+            inv = reciprocal(total)
             w_top, rest = w_top * inv, rest * inv
         else:
             rest = torch.ones_like(rest)
@@ -211,7 +211,7 @@ def prepare_positions(text: TextState, index: Tensor, bilinear: Tensor) -> Posit
     elif fn.normalize:
         weight = fn.value(score)
         total = fn.value(top_score) + others
-        inv = torch.where(total > 0, 1 / torch.where(total > 0, total, 1.0), 0.0)
+        inv = reciprocal(total)
         rest = torch.where(is_top, others, (total - weight).clamp(min=0.0))
         logit, a = score, torch.where(rest > 0, weight * inv, (weight > 0).to(weight.dtype))
         b = torch.where(total > 0, rest * inv, 1.0)
