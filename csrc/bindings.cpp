@@ -17,6 +17,8 @@ using wsfast::AttentionRows;
 using wsfast::Kernels;
 using wsfast::PositionState;
 using wsfast::StepRows;
+using wsfast::SubstitutionState;
+using wsfast::SubstitutionTile;
 
 namespace {
 
@@ -150,6 +152,92 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
         py::arg("top_score"), py::arg("others"), py::arg("threads"), released);
 }
 
+template <typename T>
+void bind_substitution(py::module_& m, const std::string& suffix) {
+  using State = SubstitutionState<T>;
+  using Tile = SubstitutionTile<T>;
+  const auto released = py::call_guard<py::gil_scoped_release>();
+
+  py::class_<State>(m, ("SubstitutionState" + suffix).c_str())
+      .def(py::init([](int weight_fn, std::int64_t positions, std::int64_t n, Address index,
+                       Address full, Address phi2, Address base_weight, Address top_weight,
+                       Address top, Address gain2, Address pairs, Address plain,
+                       Address dominated_start, Address dominated_row, Address dominated,
+                       Address key_shift, Address gram, Address phi_words, double shift,
+                       double radius, double phi_radius, double score_error, double key_error,
+                       double own_error) {
+             return State{static_cast<wsfast::WeightFn>(weight_fn),
+                          positions,
+                          n,
+                          at<const std::int64_t>(index),
+                          at<const T>(full),
+                          at<const T>(phi2),
+                          at<const T>(base_weight),
+                          at<const T>(top_weight),
+                          at<const std::int64_t>(top),
+                          at<const T>(gain2),
+                          at<const T>(pairs),
+                          at<const std::uint8_t>(plain),
+                          at<const std::int64_t>(dominated_start),
+                          at<const std::int64_t>(dominated_row),
+                          at<const T>(dominated),
+                          at<const T>(key_shift),
+                          at<const T>(gram),
+                          at<const T>(phi_words),
+                          shift,
+                          radius,
+                          phi_radius,
+                          score_error,
+                          key_error,
+                          own_error};
+           }),
+           py::kw_only(), py::arg("weight_fn"), py::arg("positions"), py::arg("n"),
+           py::arg("index"), py::arg("full"), py::arg("phi2"), py::arg("base_weight"),
+           py::arg("top_weight"), py::arg("top"), py::arg("gain2"), py::arg("pairs"),
+           py::arg("plain"), py::arg("dominated_start"), py::arg("dominated_row"),
+           py::arg("dominated"), py::arg("key_shift"), py::arg("gram"), py::arg("phi_words"),
+           py::arg("shift"), py::arg("radius"), py::arg("phi_radius"), py::arg("score_error"),
+           py::arg("key_error"), py::arg("own_error"));
+
+  py::class_<Tile>(m, ("SubstitutionTile" + suffix).c_str())
+      .def(py::init([](std::int64_t candidates, std::int64_t stride, Address scores, Address base,
+                       Address words, Address keys, Address own_score, Address norm2,
+                       Address attention, Address top, Address mean_products, Address value,
+                       Address size, Address blur) {
+             return Tile{candidates,
+                         stride,
+                         at<const T>(scores),
+                         at<const T>(base),
+                         at<const T>(words),
+                         at<T>(keys),
+                         at<const T>(own_score),
+                         at<const T>(norm2),
+                         at<T>(attention),
+                         at<std::int64_t>(top),
+                         at<const T>(mean_products),
+                         at<T>(value),
+                         at<T>(size),
+                         at<T>(blur)};
+           }),
+           py::kw_only(), py::arg("candidates"), py::arg("stride"), py::arg("scores"),
+           py::arg("base"), py::arg("words"), py::arg("keys"), py::arg("own_score"),
+           py::arg("norm2"), py::arg("attention"), py::arg("top"), py::arg("mean_products"),
+           py::arg("value"), py::arg("size"), py::arg("blur"));
+
+  m.def(
+      "candidate_attention",
+      [](const State& state, const Tile& tile, int threads) {
+        kernels_of<T>().candidate_attention(state, tile, threads);
+      },
+      py::arg("state"), py::arg("tile"), py::arg("threads"), released);
+  m.def(
+      "substitution_norms",
+      [](const State& state, const Tile& tile, int threads) {
+        kernels_of<T>().substitution_norms(state, tile, threads);
+      },
+      py::arg("state"), py::arg("tile"), py::arg("threads"), released);
+}
+
 std::string compiler() {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -167,6 +255,8 @@ PYBIND11_MODULE(_cpu, m) {
       "CPU kernels of wsfast: closed forms of single-word perturbations of attention features.";
   bind_kernels<float>(m, "32");
   bind_kernels<double>(m, "64");
+  bind_substitution<float>(m, "32");
+  bind_substitution<double>(m, "64");
 
   m.def("isa_levels_built", [] {
     std::vector<std::string> names;

@@ -39,6 +39,7 @@ struct Bits<float> {
   static constexpr float kDoubt =
       3e-2f;  // a sum of weights, in terms of its scores, that rounding spoils
   static constexpr float kHuge = __builtin_huge_valf();
+  static constexpr float kOddsCap = 1048576.0f;    // 2^20: products of four stay in range
   static WSFAST_FN float expm1_reduced(float r) {  // |r| <= ln(2)/2
     float p = 1.9841270e-4f;
     p = p * r + 1.3888889e-3f;
@@ -62,6 +63,7 @@ struct Bits<double> {
   static constexpr double kLn2Low = 1.42860682030941723212e-6;
   static constexpr double kDoubt = 6e-5;
   static constexpr double kHuge = __builtin_huge_val();
+  static constexpr double kOddsCap = 70368744177664.0;  // 2^46
   static WSFAST_FN double expm1_reduced(double r) {
     double p = 1.6059043836821613e-10;
     p = p * r + 2.0876756987868099e-9;
@@ -129,6 +131,11 @@ WSFAST_FN T larger(T x, T y) {
 }
 
 template <typename T>
+WSFAST_FN T smaller(T x, T y) {
+  return x < y ? x : y;
+}
+
+template <typename T>
 struct PairChange {
   T alpha, q, dalpha;
 };
@@ -139,6 +146,17 @@ struct PairChange {
 template <typename T>
 struct PairState {
   T logit, a, b, others;
+};
+
+// A weight among others, as shares of their sum.
+template <typename T>
+struct Share {
+  T own, rest;
+};
+// The others: their weights, summed, in units of g(reference) where g is the exponential.
+template <typename T>
+struct Rest {
+  T reference, total;
 };
 
 struct Softmax {
@@ -155,6 +173,27 @@ struct Softmax {
     const T q = t > T(0) ? -(alpha * s.b * em) : s.a * rest * em;
     return {alpha, q, alpha * rest};
   }
+  template <typename T>
+  WSFAST_FN T weight_of(T score, T reference) const {
+    return exp_of(score - reference);
+  }
+  template <typename T>
+  WSFAST_FN Rest<T> rest_of(T log_sum) const {
+    return {log_sum, T(1)};
+  }
+  template <typename T>
+  WSFAST_FN T odds(T score, T log_sum) const {
+    return smaller(exp_of(score - log_sum), Bits<T>::kOddsCap);
+  }
+  template <typename T>
+  WSFAST_FN Share<T> share(T score, Rest<T> others) const {
+    const T gap = score - others.reference;
+    const T small = exp_of(-absolute(gap));
+    const bool ahead = gap > T(0);
+    const T mine = ahead ? T(1) : small, theirs = ahead ? others.total * small : others.total;
+    const T inv = T(1) / (mine + theirs);
+    return {mine * inv, theirs * inv};
+  }
 };
 
 // Weight functions other than exp: value and derivative of g, and g(s + t) - g(s) without
@@ -170,6 +209,14 @@ struct Relu {
     const T moved = s + t;
     const bool was = s > T(0), is = moved > T(0);
     return {is ? moved : T(0), is ? T(1) : T(0), was ? (is ? t : -s) : (is ? moved : T(0))};
+  }
+  template <typename T>
+  WSFAST_FN T weight_of(T score, T) const {
+    return score > T(0) ? score : T(0);
+  }
+  template <typename T>
+  WSFAST_FN Rest<T> rest_of(T sum) const {
+    return {T(0), sum};
   }
 };
 
@@ -207,6 +254,17 @@ struct Normalized : G {
     const T q = alone ? alpha - s.a : s.b * w.change * inv;
     return {alpha, q, w.slope * s.others * inv * inv};
   }
+  template <typename T>
+  WSFAST_FN T odds(T score, T sum) const {
+    const T mine = this->weight_of(score, T(0)), none = mine > T(0) ? Bits<T>::kOddsCap : T(0);
+    return sum > T(0) ? smaller(mine / sum, Bits<T>::kOddsCap) : none;
+  }
+  template <typename T>
+  WSFAST_FN Share<T> share(T score, Rest<T> others) const {
+    const T mine = this->weight_of(score, T(0)), total = mine + others.total;
+    const T inv = total > T(0) ? T(1) / total : T(0);
+    return {mine * inv, others.total * inv};
+  }
 };
 
 template <class G>
@@ -217,6 +275,14 @@ struct Unnormalized : G {
   WSFAST_FN PairChange<T> pair(PairState<T> s, T t) const {
     const Weight<T> w = this->weight(s.logit, t);
     return {w.value, w.change, w.slope};
+  }
+  template <typename T>
+  WSFAST_FN T odds(T score, T) const {
+    return this->weight_of(score, T(0));
+  }
+  template <typename T>
+  WSFAST_FN Share<T> share(T score, Rest<T>) const {
+    return {this->weight_of(score, T(0)), T(1)};
   }
 };
 
@@ -232,6 +298,49 @@ WSFAST_FN RowChange<T> row_change(PairChange<T> p, T c2, T c_delta, T delta2) {
   return {p.q * p.q * c2 + T(2) * cross * c_delta + p.alpha * p.alpha * delta2,
           T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2),
           T(2) * cross};
+}
+
+// ---- a word replaced by a candidate v (docs/design.md, section 4)
+//
+// With k = w / Z the candidate's weight over the row's, a the attention on word i and b = 1 - a,
+//     delta_j = [k (v - phi_j) - a (x_i - phi_j)] / (k + b),
+// where k is capped: beyond kOddsCap the row sees nothing but v.
+
+// What a row and a candidate give to |delta_j|^2 whatever the position.
+template <typename T>
+struct RowTerms {
+  T direct;  // k^2 |v - phi_j|^2
+  T odds;    // k
+  T offset;  // v.phi_j - |phi_j|^2
+};
+template <class G, typename T>
+WSFAST_FN RowTerms<T> row_terms(const G&, T odds, T v2, T v_phi, T phi2) {
+  if constexpr (G::kNormalized)
+    return {odds * odds * (v2 - T(2) * v_phi + phi2), odds, v_phi - phi2};
+  else
+    return {odds * odds * v2, odds, T(0)};
+}
+
+// |delta_j|^2 as a fraction: the sum of two needs one division.
+template <typename T>
+struct Fraction {
+  T numerator, denominator;
+};
+template <typename T>
+WSFAST_FN Fraction<T> operator+(Fraction<T> x, Fraction<T> y) {
+  return {x.numerator * y.denominator + y.numerator * x.denominator, x.denominator * y.denominator};
+}
+// A pair of a row and a position: 2 a, 2 a x_i.phi_j, (a |x_i - phi_j|)^2, b.
+template <typename T>
+struct Pair {
+  T twice_a, along, removed, b;
+};
+template <class G, typename T>
+WSFAST_FN Fraction<T> squared_change(const G&, Pair<T> pair, RowTerms<T> row, T v_word) {
+  const T cross = pair.twice_a * (v_word - row.offset) - pair.along;
+  const T numerator = row.direct + pair.removed - row.odds * cross;
+  const T root = G::kNormalized ? row.odds + pair.b : T(1);
+  return {numerator, root * root};
 }
 
 }  // namespace

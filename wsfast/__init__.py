@@ -9,11 +9,17 @@ from wsfast.perturbation.deltas import perturb, raf_delta_norms, raf_deltas
 from wsfast.sensitivity.generic import word_sensitivity
 from wsfast.sensitivity.raf import raf_sensitivity
 from wsfast.sensitivity.result import SensitivityResult
+from wsfast.substitution.result import SubstitutionResult
+from wsfast.substitution.search import self_scores, substitution_sensitivity
+from wsfast.text.compare import compare
 from wsfast.text.embed import embed
+from wsfast.text.substitute import substitute
 
 __all__ = [
     "SensitivityResult",
+    "SubstitutionResult",
     "__version__",
+    "compare",
     "embed",
     "nn",
     "perturb",
@@ -22,6 +28,9 @@ __all__ = [
     "raf_features",
     "raf_sensitivity",
     "random_weights",
+    "self_scores",
     "show_config",
+    "substitute",
+    "substitution_sensitivity",
     "word_sensitivity",
 ]

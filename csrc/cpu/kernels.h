@@ -90,6 +90,71 @@ struct StepRows {
   T* beta;            // (M)
 };
 
+// Candidates are worked on in blocks of one cache line; their arrays have one column for each, and
+// whole blocks of columns.
+template <typename T>
+constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
+// Rows j that are worked on together.
+constexpr std::int64_t kGroup = 4;
+
+// A text in which one word is replaced by a candidate v (docs/design.md, section 4).  Vectors are
+// centred as the words are; m rows are groups of kGroup, the last one filled up with zeros.
+template <typename T>
+struct SubstitutionState {
+  WeightFn weight_fn;
+  std::int64_t positions, n;
+  const std::int64_t* index;  // (P) which word
+  // Rows of attention.
+  const T* full;  // (n) log-sum-exp of the row, for scores of the centred v, or sum of its weights
+  const T* phi2;  // (n) |phi_j|^2
+  const T*
+      base_weight;  // (n) phi_j = base_weight z_j + top_weight x_top: z_j is phi_j itself, or for
+  const T* top_weight;      // (n) a dominated row the mean of the others
+  const std::int64_t* top;  // (n)
+  const T* gain2;           // (n) 1 / (1 - its largest attention that does not dominate)^2
+  // Pairs, four rows at a time: (m / 4, P, 4, 4) of struct Pair; those whose change is not of that
+  // form (the word's own row, dominated pairs) have a negative first number, and their group is
+  // not plain. Rows that fill up a group are zeros, and b = 1.
+  const T* pairs;
+  const std::uint8_t* plain;  // (m / 4, P)
+  // Dominated pairs, sorted by position.
+  const std::int64_t* dominated_start;  // (P + 1)
+  const std::int64_t* dominated_row;    // (K)
+  const T* dominated;  // (K, 5) attention a, log-sum-exp or sum of the others, |m|^2, x_i.m,
+                       // (a |x_i - m|)^2
+  // The candidate's own row.
+  const T* key_shift;  // (n) k_l.v less its product with the centred v
+  const T* gram;       // (n, n) x_i.x_l
+  const T* phi_words;  // (P, n) phi_i.x_l
+  double shift;        // |v| less |centred v| is at most this
+  double radius;       // largest |x_l|
+  double phi_radius;   // largest |phi_j|
+  // Bounds of the rounding error of scores, over the norm of v as given (own_error: over its
+  // square).
+  double score_error, key_error, own_error;
+};
+
+// The candidates of one tile; `stride` columns a row.
+template <typename T>
+struct SubstitutionTile {
+  std::int64_t candidates, stride;
+  const T* scores;         // (n, stride) y_j.v
+  const T* base;           // (n, stride) z_j.v
+  const T* words;          // (n, stride) x_l.v
+  T* keys;                 // (n, stride) k_l.v; becomes the attention of v without its largest word
+  const T* own_score;      // (stride) v.Wv / sqrt(d)
+  const T* norm2;          // (stride) |v|^2
+  T* attention;            // (kOwnRows, stride)
+  std::int64_t* top;       // (stride) v's largest word
+  const T* mean_products;  // (n + P, stride) products of gram, then phi_words, with the attention
+  T* value;                // (P, stride) |phi(X') - phi(X)|^2
+  T* size;                 // (stride) the size of the terms, less what does not depend on v
+  T* blur;                 // (stride) squared error of the norm that scores may cause
+};
+// The largest word's share and the others', v's own share and the rest beside all words, and beside
+// all but the largest; the error of the own row by scores; its size.
+constexpr std::int64_t kOwnRows = 8;
+
 template <typename T>
 struct Kernels {
   void (*attention_rows)(const AttentionRows<T>&, int threads);
@@ -101,6 +166,8 @@ struct Kernels {
   void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta,
                           T* gradient, int threads);
   void (*take_step)(const StepRows<T>&, int threads);
+  void (*candidate_attention)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);
+  void (*substitution_norms)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);
 };
 
 struct KernelTable {

@@ -1,6 +1,8 @@
 // The kernels' one source, compiled once per instruction set: the including file defines
 // WSFAST_TABLE. No std:: function is called here: its instantiation for AVX-512 could become the
 // one that the baseline links to.
+#include <type_traits>
+
 #include "../formulas.h"
 #include "kernels.h"
 #include "threads.h"
@@ -407,10 +409,19 @@ void take_step(const StepRows<T>& in, int threads) {
   });
 }
 
+}  // namespace
+}  // namespace wsfast
+
+#include "substitution.inl"
+
+namespace wsfast {
+namespace {
+
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,  forward<false, T>,  forward<true, T>, own_row<T>,
-          ascent_backward<T>, ascent_gradient<T>, take_step<T>};
+  return {attention_rows<T>, forward<false, T>,      forward<true, T>,
+          own_row<T>,        ascent_backward<T>,     ascent_gradient<T>,
+          take_step<T>,      candidate_attention<T>, substitution_norms<T>};
 }
 
 }  // namespace

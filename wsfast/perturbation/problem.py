@@ -22,7 +22,7 @@ from wsfast.perturbation.text_state import (
 
 # Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the
 # change itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
-_ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
+ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 
 # Points evaluated together at each position: enough for the products to run at full speed.
 _POINTS = 256
@@ -43,6 +43,13 @@ class AttentionWeights:
             else:
                 self._bilinear[dtype] = self.bilinear(torch.float64).to(dtype)
         return self._bilinear[dtype]
+
+    @cached_property
+    def norm_bound(self) -> float:
+        """An upper bound of the largest singular value of W."""
+        sizes = self.W.abs()
+        bound = float(sizes.sum(0).max() * sizes.sum(1).max()) ** 0.5
+        return min(float(self.W.norm()), bound)
 
 
 def _symmetric(W: Tensor, scale: float) -> Tensor:
@@ -162,6 +169,29 @@ class RafProblem:
             )
         return torch.cat(out)
 
+    def unit2(self, norm: Tensor, dtype: torch.dtype) -> Tensor:
+        """What the error of a squared norm is measured by: it keeps `norm` to the share promised.
+
+        The share, ROUNDING, is of the larger of `norm` and 1e-3 ‖φ(X)‖; an error e of the square
+        is e / norm of the norm, or √e where that is less.
+        """
+        floor = 1e-3 * self.norm
+        return torch.maximum(norm, floor) * torch.maximum(norm, ROUNDING[dtype] * floor)
+
+    def replaced_norms(self, index: Tensor, words: Tensor) -> Tensor:
+        """‖φ(X') - φ(X)‖ (Q,), float64, where `words` (Q, d) stand at the positions `index` (Q,)."""
+        out = []
+        for part in self.chunks(torch.arange(len(index), device=index.device), 1):
+            positions, which = index[part].unique(return_inverse=True)
+            delta = words[part].double() - self.X[index[part]]
+            if self.backend == "reference":
+                squares = self.definition(index[part]).squared_norms(delta[:, None])
+                out.append(_root(squares)[:, 0])
+            else:
+                state = self.state(positions).select(which)
+                out.append(self._norms(state, delta[:, None], torch.float64)[:, 0])
+        return torch.cat(out)
+
     def _norms(self, exact: PositionState, delta: Tensor, dtype: torch.dtype) -> Tensor:
         state = self.in_dtype(exact, dtype)
         if self.backend == "native":
@@ -171,8 +201,7 @@ class RafProblem:
             value, size = closed_form.squared_norms(state, delta.to(dtype))
         value, size = value.double(), size.double()
         # Inner products lose small changes: there the change itself is formed, in float64.
-        floor = torch.maximum(value, (1e-3 * self.norm) ** 2)
-        lost = ~(torch.finfo(dtype).eps * size <= _ROUNDING[dtype] * floor)
+        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * self.unit2(_root(value), dtype))
         p, k = lost.nonzero(as_tuple=True)
         if len(p) == 0:
             return _root(value)

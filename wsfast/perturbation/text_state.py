@@ -33,7 +33,8 @@ class TextState:
 
     weight_fn: WeightFn
     X: Tensor  # (n, d) as given
-    words: Tensor  # (n, d) X, less its mean for softmax
+    shift: Tensor  # (d,) the mean of X for softmax, else 0; float32 holds it exactly
+    words: Tensor  # (n, d) X - shift
     queries: Tensor  # (n, d) y_j = Wᵀ x_j / √d
     keys: Tensor  # (n, d) k_l = W x_l / √d
     phi: Tensor  # (n, d) in the coordinates of `words`
@@ -134,7 +135,7 @@ def prepare_text(
     scale = X.shape[1] ** -0.5
     queries = X @ W * scale
     keys = X @ W.mT * scale
-    shift = X.mean(0) if weight_fn.exponential else torch.zeros_like(X[0])
+    shift = _shift(X) if weight_fn.exponential else torch.zeros_like(X[0])
     words = X - shift
     means, parts = [], []
     for rows in queries.split(tile):
@@ -164,6 +165,7 @@ def prepare_text(
     return TextState(
         weight_fn=weight_fn,
         X=X,
+        shift=shift,
         words=words,
         queries=queries,
         keys=keys,
@@ -172,6 +174,13 @@ def prepare_text(
         statistics=statistics,
         norm=(phi + shift).norm(),
     )
+
+
+def _shift(X: Tensor) -> Tensor:
+    """The mean word, rounded so that float32 holds it; any other common shift would do as well."""
+    mean = X.mean(0)
+    rounded = mean.float().double()
+    return torch.where(rounded.isfinite(), rounded, mean)
 
 
 def _attention_statistics(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:

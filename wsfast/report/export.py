@@ -15,15 +15,15 @@ CSV_COLUMNS_DRAWS = (*CSV_COLUMNS, "S_i_low", "S_i_high")
 
 def write_csv_header(stream: TextIO, *, draws: bool) -> None:
     """Write the names of the columns; `draws` adds the ends of the interval."""
-    _writer(stream).writerow(CSV_COLUMNS_DRAWS if draws else CSV_COLUMNS)
+    writer(stream).writerow(CSV_COLUMNS_DRAWS if draws else CSV_COLUMNS)
 
 
 def write_csv_rows(stream: TextIO, text: int, view: View) -> None:
     """Write a row for each word of text number `text`, in full precision; NaN is an empty cell."""
-    writer = _writer(stream)
+    rows = writer(stream)
     for row in view.rows:
         numbers = [row.value] if view.draws is None else [row.value, row.low, row.high]
-        writer.writerow([text, row.position, row.word, *map(_finite, numbers)])
+        rows.writerow([text, row.position, row.word, *map(finite, numbers)])
 
 
 def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
@@ -36,28 +36,30 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
     worst = view.worst
     record: dict[str, Any] = {
         "text": text,
-        "S": _finite(view.value),
+        "S": finite(view.value),
         "position": worst.position if worst else None,
         "word": worst.word if worst else None,
     }
     if view.draws is not None:
-        record |= {"draws": view.draws, "S_low": _finite(view.low), "S_high": _finite(view.high)}
+        record |= {"draws": view.draws, "S_low": finite(view.low), "S_high": finite(view.high)}
     words = []
     for row in view.rows:
         cells: dict[str, Any] = {
             "position": row.position,
             "word": row.word,
-            "S_i": _finite(row.value),
+            "S_i": finite(row.value),
         }
         if view.draws is not None:
-            cells |= {"S_i_low": _finite(row.low), "S_i_high": _finite(row.high)}
+            cells |= {"S_i_low": finite(row.low), "S_i_high": finite(row.high)}
         words.append(cells)
     return json.dumps({**record, "words": words, **extra}, allow_nan=False)
 
 
-def _writer(stream: TextIO) -> Any:
+def writer(stream: TextIO) -> Any:
+    """CSV writer whose lines end the same way on every system."""
     return csv.writer(stream, lineterminator="\n")
 
 
-def _finite(number: float | None) -> float | None:
+def finite(number: float | None) -> float | None:
+    """Give None, an empty cell or null, for NaN."""
     return None if number is None or math.isnan(number) else number

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING
 
 from wsfast.report.shade import shades
 from wsfast.report.table import summary
 from wsfast.report.view import View, view_of
+from wsfast.sensitivity.axes import HasAxes, size
 
 if TYPE_CHECKING:
     from wsfast.sensitivity.result import SensitivityResult
@@ -17,12 +19,17 @@ _MOST_TEXTS = 10  # of a batch; a notebook cell with hundreds would be slow to o
 
 def to_html(result: SensitivityResult) -> str:
     """HTML of the first texts: the summary, then the words. Everything from outside is escaped."""
-    texts = int(result.value.shape[0]) if "texts" in result.axes else 1
+    return first_texts(result, lambda text: _block(view_of(result, text=text)))
+
+
+def first_texts(result: HasAxes, block: Callable[[int], str], *, head: str = "") -> str:
+    """HTML: `head`, the first texts of a result as `block` writes each, how many are left out."""
+    texts = size(result, "texts") or 1
     shown = min(texts, _MOST_TEXTS)
-    blocks = [_block(view_of(result, text=text)) for text in range(shown)]
+    blocks = [block(text) for text in range(shown)]
     if texts > shown:
         blocks.append(f"<p>… and {texts - shown} more texts</p>")
-    return f'<div class="wsfast">{"".join(blocks)}</div>'
+    return f'<div class="wsfast">{head}{"".join(blocks)}</div>'
 
 
 def _block(view: View) -> str:

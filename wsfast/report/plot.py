@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,19 +27,30 @@ def plot_words(
 ) -> Axes:
     """Bars of S_i; see :meth:`wsfast.SensitivityResult.plot`."""
     view = view_of(result, text=text, draw=draw)
-    if ax is None:
-        pyplot = import_extra("matplotlib.pyplot", "plots")
-        _, ax = pyplot.subplots(figsize=figure_size(view), layout="constrained")
-    return draw_bars(view, ax)
+    return draw_bars(view, new_axes(figure_size(view)) if ax is None else ax)
 
 
 def save_figure(result: SensitivityResult, path: str | Path) -> None:
     """Draw text 0 of `result` into the picture file `path`, without pyplot or a display."""
     view = view_of(result)
-    figure = import_extra("matplotlib.figure", "plots").Figure(
-        figsize=figure_size(view), layout="constrained"
+    save_drawing(path, figure_size(view), lambda ax: draw_bars(view, ax))
+
+
+def new_axes(inches: tuple[float, float]) -> Axes:
+    """Axes of a new pyplot figure."""
+    ax: Axes
+    _, ax = import_extra("matplotlib.pyplot", "plots").subplots(
+        figsize=inches, layout="constrained"
     )
-    draw_bars(view, figure.subplots())
+    return ax
+
+
+def save_drawing(
+    path: str | Path, inches: tuple[float, float], draw: Callable[[Axes], object]
+) -> None:
+    """Write the picture file `path` of what `draw` draws, without pyplot or a display."""
+    figure = import_extra("matplotlib.figure", "plots").Figure(figsize=inches, layout="constrained")
+    draw(figure.subplots())
     figure.savefig(path, dpi=150)
 
 

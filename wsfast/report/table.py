@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import unicodedata
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast.report.shade import shades
 from wsfast.report.view import View, view_of
 from wsfast.sensitivity.arrays import to_numpy
+from wsfast.sensitivity.axes import HasAxes, size
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from wsfast.sensitivity.result import SensitivityResult
 
 # xterm-256 backgrounds from pale yellow to red; black text is readable on all of them.
@@ -28,9 +32,8 @@ def word_table(view: View) -> str:
         if row.low is not None and row.high is not None:
             cells.append(f"{(row.high - row.low) / 2:.4f}")
         lines.append(cells)
-    widths = [max(_width(line[column]) for line in lines) for column in range(len(header))]
     marks = [""] + ["  <- worst" if row is worst else "" for row in view.rows]
-    return "\n".join(_aligned(line, widths) + mark for line, mark in zip(lines, marks, strict=True))
+    return "\n".join(line + mark for line, mark in zip(aligned(lines, {1}), marks, strict=True))
 
 
 def summary(view: View) -> str:
@@ -83,36 +86,54 @@ def printable(text: str) -> str:
 def describe(result: SensitivityResult) -> str:
     """Two lines: S and its word (or the range of S), then sizes, radius and backend."""
     values = to_numpy(result.value)
-    sizes = dict(zip(result.axes, values.shape, strict=True))
-    n, d = int(result.per_word.shape[-1]), int(result.delta.shape[-1])
     if values.size == 1:
         head = summary(view_of(result, draw=0))
     else:
-        known = values[values == values]
-        low, high = (known.min(), known.max()) if known.size else (float("nan"), float("nan"))
+        low, high = extremes(values)
         head = f"S from {low:.4f} to {high:.4f}"
-    parts = [f"{count} {_plural(axis[:-1], count)}" for axis, count in sizes.items()]
-    parts.append(f"{'up to ' if 'texts' in sizes else ''}{n} {_plural('word', n)}")
-    parts += [f"d = {d}", f"radius {result.radius:.4g}"]
+    parts = [
+        *sizes(result, int(result.per_word.shape[-1])),
+        f"d = {int(result.delta.shape[-1])}",
+        f"radius {result.radius:.4g}",
+    ]
     if "backend" in result.info:
         parts.append(f"backend {result.info['backend']}")
     return f"SensitivityResult({head}\n  {', '.join(parts)})"
 
 
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
+def extremes(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """Smallest and largest of the known values; NaN where none is known."""
+    known = values[values == values]
+    return (float(known.min()), float(known.max())) if known.size else (math.nan, math.nan)
 
 
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    """Words to the left, numbers to the right."""
+def sizes(result: HasAxes, n: int) -> list[str]:
+    """How many texts, draws and words (at most n in a text) there are."""
+    counts = [(axis[:-1], size(result, axis) or 0) for axis in result.axes]
+    parts = [counted(count, name) for name, count in counts]
+    return [*parts, f"{'up to ' if 'texts' in result.axes else ''}{counted(n, 'word')}"]
+
+
+def counted(count: int, name: str) -> str:
+    """Write a number of things: "1 word", "2 words"."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def aligned(lines: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+    """Lines of cells as lines of text: columns `left` to the left, the others to the right."""
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    return [_padded(line, widths, left) for line in lines]
+
+
+def _padded(cells: Sequence[str], widths: list[int], left: Container[int]) -> str:
     padded = []
-    for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        space = " " * (width - _width(cell))
-        padded.append(cell + space if column == 1 else space + cell)
+    for column, (cell, most) in enumerate(zip(cells, widths, strict=True)):
+        space = " " * (most - width(cell))
+        padded.append(cell + space if column in left else space + cell)
     return "  ".join(padded).rstrip()
 
 
-def _width(text: str) -> int:
+def width(text: str) -> int:
     """Columns that a terminal gives to the text: two for wide characters, none for marks."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from wsfast.sensitivity.arrays import Array, to_numpy
+from wsfast.sensitivity.arrays import to_numpy
+from wsfast.sensitivity.axes import index, size, words_of
 
 if TYPE_CHECKING:
     from wsfast.sensitivity.result import SensitivityResult
@@ -56,44 +57,22 @@ def view_of(result: SensitivityResult, *, text: int = 0, draw: int | None = None
     ValueError
         If there is no such text or draw.
     """
-    texts = _size(result, "texts")
-    draws = _size(result, "draws")
-    if not 0 <= text < (texts or 1):
-        raise ValueError(f"text: expected 0 to {(texts or 1) - 1}, got {text}")
-    if draw is not None and not 0 <= draw < (draws or 1):
-        raise ValueError(f"draw: expected None or 0 to {(draws or 1) - 1}, got {draw}")
+    draws = size(result, "draws")
+    one = index(result, "texts", text)
+    which = index(result, "draws", draw or 0, also="None or ")
 
     if draw is None and draws is not None and draws > 1:
         each, whole = result.over_draws(of="per_word"), result.over_draws()
         value, low, high = (
-            float(_text(part, texts, text)) for part in (whole.mean, whole.low, whole.high)
+            float(to_numpy(part)[one]) for part in (whole.mean, whole.low, whole.high)
         )
-        columns = [_text(part, texts, text).tolist() for part in (each.mean, each.low, each.high)]
-        words = _words(result, text, len(columns[0]))
+        columns = [to_numpy(part)[one].tolist() for part in (each.mean, each.low, each.high)]
+        words = words_of(result, text, len(columns[0]))
         cells = zip(words, *columns, strict=False)
         rows = [Row(i, word, *numbers) for i, (word, *numbers) in enumerate(cells)]
         return View(rows, value, low, high, draws)
 
-    per_word, s = _text(result.per_word, texts, text), _text(result.value, texts, text)
-    if draws is not None:
-        per_word, s = per_word[draw or 0], s[draw or 0]
-    words = _words(result, text, len(per_word))
+    per_word, s = (to_numpy(values)[one + which] for values in (result.per_word, result.value))
+    words = words_of(result, text, len(per_word))
     pairs = zip(words, per_word.tolist(), strict=False)
     return View([Row(i, word, v) for i, (word, v) in enumerate(pairs)], float(s), None, None, None)
-
-
-def _size(result: SensitivityResult, axis: str) -> int | None:
-    return int(result.value.shape[result.axes.index(axis)]) if axis in result.axes else None
-
-
-def _text(values: Array, texts: int | None, text: int) -> Any:
-    array = to_numpy(values)
-    return array if texts is None else array[text]
-
-
-def _words(result: SensitivityResult, text: int, n: int) -> list[str]:
-    """Labels of one text, which leave the padding of a batch out; empty ones if there are none."""
-    if result.words is None:
-        return [""] * n
-    words: Any = result.words[text] if "texts" in result.axes else result.words
-    return list(words)

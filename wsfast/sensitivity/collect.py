@@ -37,7 +37,8 @@ def words_among(keep: Tensor, at: Tensor) -> Tensor:
     return keep.cumsum(0)[at] - 1
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
     return {
         "wsfast": __version__,
         "torch": str(torch.__version__),
@@ -98,7 +99,7 @@ def assemble(
             "max_steps": options.max_steps,
             "tol": options.tol,
             "steps": max(one.steps for one in worst),
-            "versions": _versions(),
+            "versions": versions(),
         },
         axes=tuple(lead),
     )

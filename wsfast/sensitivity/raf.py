@@ -130,7 +130,7 @@ def raf_sensitivity(
         tol=tol,
         memory_budget=memory_budget,
     )
-    weights, has_draws = _weights(W, draws, options.seed, inputs)
+    weights, has_draws = draw_weights(W, draws, options.seed, inputs)
     backend = _backend.resolve(backend, inputs.device)
     fn = WeightFn(weight_fn, normalize)
     total = sum(map(len, options.positions)) * len(weights)
@@ -166,7 +166,7 @@ def raf_sensitivity(
     return assemble(worst, inputs, options, about, draws=len(weights) if has_draws else None)
 
 
-def _weights(W: Array | None, draws: int | None, seed: int, inputs: Inputs) -> tuple[Tensor, bool]:
+def draw_weights(W: Array | None, draws: int | None, seed: int, inputs: Inputs) -> tuple[Tensor, bool]:
     """W (R, d, d), and whether results have an axis of draws."""
     if W is not None:
         if draws is not None:

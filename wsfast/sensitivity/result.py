@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import torch
-
-from wsfast.sensitivity import storage
-from wsfast.sensitivity.arrays import Array, to_numpy
+from wsfast.sensitivity import axes, storage
+from wsfast.sensitivity.arrays import Array
 from wsfast.sensitivity.draws import DrawSummary, summarize
 from wsfast.sensitivity.merge import merge_positions
 
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ARRAYS = ("value", "per_word", "position", "delta")
+_NAME = "SensitivityResult"
 _FORMAT = 1
 
 
@@ -79,19 +77,7 @@ class SensitivityResult:
         ValueError
             If there are more or fewer labels than words in a text.
         """
-        if "texts" not in self.axes:
-            labels: list[Any] = [str(word) for word in words]
-            _check_labels(labels, self.per_word, "words")
-            return replace(self, words=labels)
-        if len(words) != self.per_word.shape[0]:
-            raise ValueError(
-                f"words: expected {self.per_word.shape[0]} lists, one for each text, "
-                f"got {len(words)}"
-            )
-        labels = [[str(word) for word in one] for one in words]
-        for text, one in enumerate(labels):
-            _check_labels(one, self.per_word[text], f"words[{text}]")
-        return replace(self, words=labels)
+        return replace(self, words=axes.labels(words, self.per_word, self.axes))
 
     def whole_words(self, texts: HasWords | Sequence[HasWords]) -> SensitivityResult:
         """Merge subword tokens to whole words, and label them; a new result.
@@ -182,16 +168,14 @@ class SensitivityResult:
 
         The file is replaced as a whole: a reader never sees half of it.
         """
-        arrays = {name: to_numpy(getattr(self, name)) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         meta = {
-            "format": _FORMAT,
-            "kind": "torch" if isinstance(self.value, torch.Tensor) else "numpy",
             "radius": float(self.radius),
             "info": self.info,
             "axes": list(self.axes),
             "words": self.words,
         }
-        storage.write(path, arrays, meta)
+        storage.save_result(path, _NAME, _FORMAT, arrays, meta)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SensitivityResult:
@@ -204,17 +188,9 @@ class SensitivityResult:
         ValueError
             If it is not such a file, or of a later version.
         """
-        arrays, meta = storage.read(path)
-        if meta.get("format") != _FORMAT or set(arrays) != set(_ARRAYS):
-            raise ValueError(
-                f"path: expected a result of format {_FORMAT}, got format {meta.get('format')!r} "
-                f"with {sorted(arrays)} in {os.fspath(path)!r}"
-            )
-        loaded: dict[str, Any] = dict(arrays)
-        if meta["kind"] == "torch":
-            loaded = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS)
         return cls(
-            **loaded,
+            **arrays,
             radius=meta["radius"],
             info=meta["info"],
             axes=tuple(meta["axes"]),
@@ -222,12 +198,7 @@ class SensitivityResult:
         )
 
     def __float__(self) -> float:
-        values = to_numpy(self.value)
-        if values.size != 1:
-            raise ValueError(
-                f"float(): expected a single S, this result has {values.size} (axes {self.axes})"
-            )
-        return float(values.reshape(()))
+        return axes.single(self, "S")
 
     def __repr__(self) -> str:
         from wsfast.report.table import describe
@@ -238,11 +209,3 @@ class SensitivityResult:
         from wsfast.report.html import to_html
 
         return to_html(self)
-
-
-def _check_labels(labels: list[str], per_word: Array, name: str) -> None:
-    """As many labels as positions; a text shorter than the longest of its batch has fewer."""
-    n = int(per_word.shape[-1])
-    padding = to_numpy(per_word)[..., len(labels) :]
-    if len(labels) > n or not np.isnan(padding).all():
-        raise ValueError(f"{name}: expected a label for each of {n} positions, got {len(labels)}")

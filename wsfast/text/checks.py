@@ -1,10 +1,20 @@
-"""Errors in what a caller hands to :func:`wsfast.embed`."""
+"""Errors in what a caller hands to the functions of real text."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from wsfast import _checks
+
+if TYPE_CHECKING:
+    from wsfast.text.compare import HeadAttention
+
+TOKEN_CHOICES = ("words", "whole", "all")
+
+_MOST_LISTED = 8  # words in a message
 
 
 def check_texts(texts: object) -> list[str]:
@@ -98,3 +108,109 @@ def check_no_zero_row(index: int, tokens: list[str], norms: torch.Tensor) -> Non
             f"texts[{index}]: the row of token {tokens[position]!r} (position {position}) is zero "
             "and cannot be scaled to norm sqrt(d): take scale=False"
         )
+
+
+# -- compare ---------------------------------------------------------------------------------------
+
+
+def check_one_text(name: str, text: object) -> None:
+    """Refuse anything but a single text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name}: expected a str, got {type(text).__name__}")
+    if not text.strip():
+        raise ValueError(f"{name}: expected words, got an empty text: {text!r}")
+
+
+def check_one_token_differs(a: list[str], b: list[str]) -> int:
+    """Return where the tokens of two texts differ; an error unless they do in exactly one place."""
+    expected = "a and b: expected texts that differ in one word of one token, got"
+    if len(a) != len(b):
+        raise ValueError(
+            f"{expected} {len(a)} tokens {_some(a)} and {len(b)} tokens {_some(b)}: "
+            "choose a word that the tokenizer does not split"
+        )
+    places = [i for i, (old, new) in enumerate(zip(a, b, strict=True)) if old != new]
+    if not places:
+        raise ValueError(f"{expected} the same tokens twice: {_some(a)}")
+    if len(places) > 1:
+        changes = [f"{a[i]!r} -> {b[i]!r} at position {i}" for i in places]
+        raise ValueError(f"{expected} {len(places)} different tokens: {_some(changes, str)}")
+    return places[0]
+
+
+def check_has_heads(heads: HeadAttention | None, model: str) -> HeadAttention:
+    """Refuse to speak of heads where the model returned no attention."""
+    if heads is None:
+        raise ValueError(
+            f"model: {model} returns no attention maps of heads over all tokens; "
+            "only the random features of this comparison are there"
+        )
+    return heads
+
+
+def check_one_draw(draws: int) -> None:
+    """Refuse several W where one is compared."""
+    if draws != 1:
+        raise ValueError(f"W: expected one W, of shape (d, d), got {draws} draws")
+
+
+# -- substitute ------------------------------------------------------------------------------------
+
+
+def check_position(position: object) -> None:
+    """Accept None, a word or a number; the text tells later which there are."""
+    if isinstance(position, str):
+        if not position.strip():
+            raise ValueError(f"position: expected a word, got {position!r}")
+    elif position is not None:
+        _checks.integer("position", position, low=0)
+
+
+def check_word_occurs(index: int, word: str, words: list[str], *, found: bool) -> None:
+    """Refuse a word that the text does not hold."""
+    if not found:
+        raise ValueError(f"position: no {word!r} in texts[{index}]; its words: {_some(words)}")
+
+
+def check_tokens(tokens: object) -> None:
+    """Accept one of the choices of tokens."""
+    if tokens not in TOKEN_CHOICES:
+        raise ValueError(f"tokens: expected one of {TOKEN_CHOICES}, got {tokens!r}")
+
+
+def check_candidates(candidates: object) -> None:
+    """Accept None or words; the vocabulary tells later whether it has them."""
+    if candidates is None:
+        return
+    if isinstance(candidates, str) or not isinstance(candidates, Sequence):
+        raise TypeError(
+            f"candidates: expected a list of words, got {type(candidates).__name__}: {candidates!r}"
+        )
+    if not candidates:
+        raise ValueError("candidates: expected at least one word, got none")
+    for k, word in enumerate(candidates):
+        if not isinstance(word, str):
+            raise TypeError(f"candidates[{k}]: expected a str, got {type(word).__name__}")
+
+
+def check_candidates_found(refused: list[str]) -> None:
+    """Refuse words that are not one token each; `refused` has each with the reason."""
+    if refused:
+        raise ValueError(
+            "candidates: expected words that are one token of the vocabulary each, got "
+            f"{_some(refused, str)}"
+        )
+
+
+def check_any_candidate(index: int, found: int) -> None:
+    """Refuse a text in which nothing can be replaced."""
+    if found == 0:
+        raise ValueError(
+            f"candidates: none is left for texts[{index}], as no word is replaced by itself"
+        )
+
+
+def _some(items: list[str], show: Callable[[str], str] = repr) -> str:
+    """The first few of a list, for a message."""
+    rest = len(items) - _MOST_LISTED
+    return ", ".join(map(show, items[:_MOST_LISTED])) + (f" and {rest} more" if rest > 0 else "")

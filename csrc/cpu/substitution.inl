@@ -1,0 +1,458 @@
+// A word replaced by candidates of a vocabulary (docs/design.md, section 4); part of kernels.inl.
+// One candidate a lane: what depends on a row and a position alone is a scalar of the loops here.
+namespace wsfast {
+namespace {
+
+// Rows j whose terms are held at a time: they stay in the innermost cache.
+constexpr Index kChunk = 32;
+
+template <class Body>
+void with_given_weight_fn(WeightFn fn, const Body& body) {
+  switch (fn) {
+    case WeightFn::kSoftmax: return body(Softmax{});
+    case WeightFn::kRelu: return body(Normalized<Relu>{});
+    default: return body(Unnormalized<Relu>{});
+  }
+}
+
+inline float root_of(float x) { return __builtin_sqrtf(x); }
+inline double root_of(double x) { return __builtin_sqrt(x); }
+
+template <typename T>
+struct OwnRow {  // rows of SubstitutionTile::attention
+  T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;
+};
+template <typename T>
+OwnRow<T> own_row_at(const SubstitutionTile<T>& tile, Index column) {
+  T* at = tile.attention + column;
+  const Index s = tile.stride;
+  return {at, at + s, at + 2 * s, at + 3 * s, at + 4 * s, at + 5 * s, at + 6 * s, at + 7 * s};
+}
+
+// ---- the candidate's own attention to the words of the text
+// ---------------------------------------------------------
+
+template <typename T>
+WSFAST_FN void see_score(T score, T l, T* first, T* second, T* where) {
+  const bool higher = score > *first;
+  *second = higher ? *first : larger(score, *second);
+  *where = higher ? l : *where;
+  *first = higher ? score : *first;
+}
+
+template <class G, typename T>
+WSFAST_FN void add_key(const G& g, T* key, T shift, T l, T where, T reference, T error, T* sum,
+                       T* live) {
+  const T score = *key + shift;
+  const T weight = l == where ? T(0) : g.weight_of(score, reference);
+  *key = weight;
+  *sum += weight;
+  if constexpr (!G::kExponential) *live += score > -error ? T(1) : T(0);
+}
+
+template <class G, typename T>
+WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T first, T second, T sum,
+                               T live, T own_score, T v2, OwnRow<T> out, Index l) {
+  const T none = T(0);
+  Share<T> top, own, own_no_top;
+  const Rest<T> others{second, sum};
+  top = g.share(first, others);
+  own_no_top = g.share(own_score, others);
+  if constexpr (G::kExponential) {
+    // Beside all words: the largest one is the reference, so that the sum is at least 1.
+    const T gap = exp_of(-absolute(first - second));
+    own = g.share(own_score, Rest<T>{first, T(1) + sum * gap});
+  } else {
+    own = g.share(own_score, Rest<T>{none, sum + g.weight_of(first, none)});
+  }
+  const T v = root_of(v2), radius = larger(T(in.radius), v), given = v + T(in.shift);
+  const T key_error = T(in.key_error) * given, own_error = T(in.own_error) * given * given;
+  T blur, size;
+  if constexpr (G::kExponential) {
+    blur = T(2) * radius * (key_error + own_no_top.own * own.rest * own_error);
+    size = radius + T(in.phi_radius);
+  } else {
+    const T possible = live * key_error + (own_score > -own_error ? own_error : none);
+    if constexpr (G::kNormalized) {
+      // Removing the largest word leaves the least weight.
+      const T least = larger(sum + g.weight_of(own_score, none) - possible, possible);
+      blur = possible > none ? T(2) * radius * possible / least : none;
+      size = radius + T(in.phi_radius);
+    } else {
+      blur = possible * radius;
+      size = (sum + g.weight_of(first, none) + own.own) * radius + T(in.phi_radius);
+    }
+  }
+  out.top[l] = top.own;
+  out.others[l] = G::kNormalized ? top.rest : T(1);
+  out.own[l] = own.own;
+  out.rest[l] = own.rest;
+  out.own_no_top[l] = own_no_top.own;
+  out.rest_no_top[l] = own_no_top.rest;
+  out.blur[l] = blur;
+  out.size[l] = size;
+}
+
+template <class G, typename T>
+void candidate_attention_block(const G& g, const SubstitutionState<T>& in,
+                               const SubstitutionTile<T>& tile, Index column) {
+  constexpr Index L = kLanes<T>;
+  const Index n = in.n;
+  T first[L], second[L], where[L], sum[L], live[L], error[L];
+  for (Index l = 0; l < L; ++l) {
+    first[l] = second[l] = T(kMinusInfinity);
+    where[l] = sum[l] = live[l] = T(0);
+    error[l] = T(in.key_error) * (root_of(tile.norm2[column + l]) + T(in.shift));
+  }
+  for (Index j = 0; j < n; ++j) {
+    const T *key = tile.keys + j * tile.stride + column, shift = in.key_shift[j];
+#pragma omp simd
+    for (Index l = 0; l < L; ++l) see_score(key[l] + shift, T(j), first + l, second + l, where + l);
+  }
+  for (Index j = 0; j < n; ++j) {
+    T *key = tile.keys + j * tile.stride + column, shift = in.key_shift[j];
+#pragma omp simd
+    for (Index l = 0; l < L; ++l)
+      add_key(g, key + l, shift, T(j), where[l], second[l], error[l], sum + l, live + l);
+  }
+  const OwnRow<T> out = own_row_at(tile, column);
+  const T *own_score = tile.own_score + column, *v2 = tile.norm2 + column;
+#pragma omp simd
+  for (Index l = 0; l < L; ++l)
+    close_attention(g, in, first[l], second[l], sum[l], live[l], own_score[l], v2[l], out, l);
+  for (Index l = 0; l < L; ++l) tile.top[column + l] = static_cast<Index>(where[l]);
+  if constexpr (G::kNormalized) {
+    for (Index l = 0; l < L; ++l) sum[l] = sum[l] > T(0) ? T(1) / sum[l] : T(0);
+    for (Index j = 0; j < n; ++j) {
+      T* key = tile.keys + j * tile.stride + column;
+#pragma omp simd
+      for (Index l = 0; l < L; ++l) key[l] *= sum[l];
+    }
+  }
+}
+
+template <typename T>
+void candidate_attention(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
+                         int threads) {
+  constexpr Index L = kLanes<T>;
+  with_given_weight_fn(in.weight_fn, [&](const auto& g) {
+    for_rows((tile.candidates + L - 1) / L, 8 * L * in.n, threads,
+             [&](Index block) { candidate_attention_block(g, in, tile, block * L); });
+  });
+}
+
+// ---- the change of φ
+// ------------------------------------------------------------------------------------------------
+
+// Sums over the words that the mean of v's own row needs, its largest word left out (`mean`), and
+// the products of that largest word.
+template <typename T>
+struct MeanSums {
+  T mean2[kLanes<T>], mean_v[kLanes<T>], top_mean[kLanes<T>], top_v[kLanes<T>];
+};
+
+template <typename T>
+WSFAST_FN void add_to_mean(T weight, T by_mean, T v_word, bool is_top, T* mean2, T* mean_v,
+                           T* top_mean, T* top_v) {
+  *mean2 += weight * by_mean;
+  *mean_v += weight * v_word;
+  *top_mean = is_top ? by_mean : *top_mean;
+  *top_v = is_top ? v_word : *top_v;
+}
+
+// The change of row i, whose word is now v: |new|^2 - 2 new.phi_i + |phi_i|^2.
+template <typename T>
+struct OwnProducts {
+  T mean2, mean_v, top_mean, top_v, v2;  // of the candidate
+  T top2, top_word, top_phi;             // its largest word with itself, x_i, phi_i
+  T mean_word, mean_phi, v_word, v_phi;  // with x_i, phi_i
+  T word2, word_phi, phi2;               // of the position
+};
+template <typename T>
+struct OwnShares {  // see SubstitutionTile::attention
+  T top, others, own, rest, weight;
+};
+template <class G, typename T>
+WSFAST_FN T own_change(const G&, OwnProducts<T> p, OwnShares<T> share, bool is_top) {
+  // new = (rest (others mean + top x_top) - removed x_i + own v) scale, where the largest word is
+  // removed: rest mean + own v
+  const T removed = is_top ? T(0) : share.rest * share.others * share.weight;
+  const T by_mean = is_top ? share.rest : share.rest * share.others;
+  const T by_top = is_top ? T(0) : share.rest * share.top;
+  const T scale = G::kNormalized ? T(1) / (T(1) - removed) : T(1);
+  const T with_phi =
+      by_mean * p.mean_phi + by_top * p.top_phi - removed * p.word_phi + share.own * p.v_phi;
+  const T with_mean = by_mean * p.mean2 + T(2) * (by_top * p.top_mean + share.own * p.mean_v);
+  const T with_top = by_top * p.top2 + T(2) * share.own * p.top_v;
+  const T with_word = removed * p.word2 -
+                      T(2) * (by_mean * p.mean_word + by_top * p.top_word + share.own * p.v_word);
+  const T norm2 =
+      by_mean * with_mean + by_top * with_top + share.own * share.own * p.v2 + removed * with_word;
+  return scale * (scale * norm2 - T(2) * with_phi) + p.phi2;
+}
+
+// A position's rows of the tile, for the candidate's own row.
+template <typename T>
+struct OwnRows {
+  const T *weight, *mean_word, *mean_phi, *v_word, *base, *top_of_row, *v2;
+  T base_weight, top_weight, word2, word_phi, phi2, place;
+};
+template <class G, typename T>
+WSFAST_FN T own_change_at(const G& g, const OwnRows<T>& rows, const MeanSums<T>& sums,
+                          const OwnRow<T>& own, const T* where, const T* top2, const T* top_word,
+                          const T* top_phi, Index l) {
+  const bool is_top = where[l] == rows.place;
+  const T v_phi = rows.base_weight * rows.base[l] + rows.top_weight * rows.top_of_row[l];
+  const T mine = own.own[l], mine_no_top = own.own_no_top[l];
+  const T rest = own.rest[l], rest_no_top = own.rest_no_top[l];
+  return own_change(
+      g,
+      OwnProducts<T>{sums.mean2[l], sums.mean_v[l], sums.top_mean[l], sums.top_v[l], rows.v2[l],
+                     top2[l], top_word[l], top_phi[l], rows.mean_word[l], rows.mean_phi[l],
+                     rows.v_word[l], v_phi, rows.word2, rows.word_phi, rows.phi2},
+      OwnShares<T>{own.top[l], own.others[l], is_top ? mine_no_top : mine,
+                   is_top ? rest_no_top : rest, rows.weight[l]},
+      is_top);
+}
+
+// delta_j of a dominated pair, from the mean m of the row's other words.
+template <class G, typename T>
+WSFAST_FN void add_dominated(const G& g, const T* pair, T score, T v_mean, T v_word, T v2,
+                             T* value) {
+  const T a = pair[0], mean2 = pair[2], word_mean = pair[3];
+  const T alpha = g.share(score, g.rest_of(pair[1])).own;
+  const T cross = v_word - v_mean - word_mean + mean2;
+  *value += alpha * (alpha * (v2 - T(2) * v_mean + mean2) - T(2) * a * cross) + pair[4];
+}
+
+template <typename T>
+struct ChunkRows {  // struct RowTerms, one array of lanes a field
+  T terms[kChunk][3][kLanes<T>];
+};
+
+template <class G, typename T>
+WSFAST_FN void put_terms(const G& g, T score, T base, T top_word, T base_weight, T top_weight,
+                         T full, T phi2, T gain2, T v2, T error, T* direct, T* odds, T* offset,
+                         T* strength, T* response) {
+  const RowTerms<T> row =
+      row_terms(g, g.odds(score, full), v2, base_weight * base + top_weight * top_word, phi2);
+  *direct = row.direct;
+  *odds = row.odds;
+  *offset = row.offset;
+  const T share = G::kNormalized ? row.odds / (T(1) + row.odds) : row.odds;
+  *strength += share * share * gain2;
+  if constexpr (!G::kExponential) {
+    // How far a score that is off by `error` moves the row, over |v| + radius.
+    T moves = T(1);
+    if constexpr (G::kNormalized)
+      moves = T(1) / larger(full + g.weight_of(score, T(0)) - error, error);
+    *response += score > -error ? moves * moves * gain2 : T(0);
+  }
+}
+
+template <class G, typename T>
+WSFAST_FN void see_dominated(const G& g, T score, T others, T error, T* strength, T* response) {
+  const T alpha = g.share(score, g.rest_of(others)).own;
+  *strength += alpha * alpha;
+  if constexpr (!G::kExponential) {
+    const T moves = T(1) / larger(others + g.weight_of(score, T(0)) - error, error);
+    *response += score > -error ? moves * moves : T(0);
+  }
+}
+
+template <class G, typename T>
+WSFAST_FN Fraction<T> pair_change(const G& g, const T* pair, const T (*row)[kLanes<T>], Index l,
+                                  T v_word) {
+  return squared_change(g, Pair<T>{pair[0], pair[1], pair[2], pair[3]},
+                        RowTerms<T>{row[0][l], row[1][l], row[2][l]}, v_word);
+}
+template <class G, typename T>
+WSFAST_FN void add_pair(const G& g, const T* pair, const T (*row)[kLanes<T>], Index l, T v_word,
+                        T* value) {
+  const Fraction<T> change = pair_change(g, pair, row, l, v_word);
+  *value += change.numerator / change.denominator;
+}
+template <class G, typename T>
+WSFAST_FN void add_group(const G& g, const T* pairs, const T (*rows)[3][kLanes<T>], Index l,
+                         T v_word, T* value) {
+  const Fraction<T> first = pair_change(g, pairs, rows[0], l, v_word) +
+                            pair_change(g, pairs + 4, rows[1], l, v_word),
+                    second = pair_change(g, pairs + 8, rows[2], l, v_word) +
+                             pair_change(g, pairs + 12, rows[3], l, v_word);
+  *value += first.numerator / first.denominator + second.numerator / second.denominator;
+}
+
+template <class G, typename T>
+struct NormsBlock {
+  static constexpr Index L = kLanes<T>;
+  const G& g;
+  const SubstitutionState<T>& in;
+  const SubstitutionTile<T>& tile;
+  const Index column;
+
+  const T* row(const T* array, Index j) const { return array + j * tile.stride + column; }
+  T* value(Index p) const { return tile.value + p * tile.stride + column; }
+
+  void own_rows() const {
+    MeanSums<T> sums;
+    const Index* top = tile.top + column;
+    T where[L];
+    for (Index l = 0; l < L; ++l) {
+      sums.mean2[l] = sums.mean_v[l] = sums.top_mean[l] = sums.top_v[l] = T(0);
+      where[l] = T(top[l]);
+    }
+    for (Index j = 0; j < in.n; ++j) {
+      const T *weight = row(tile.keys, j), *by_mean = row(tile.mean_products, j),
+              *v_word = row(tile.words, j);
+#pragma omp simd
+      for (Index l = 0; l < L; ++l)
+        add_to_mean(weight[l], by_mean[l], v_word[l], where[l] == T(j), sums.mean2 + l,
+                    sums.mean_v + l, sums.top_mean + l, sums.top_v + l);
+    }
+    T top2[L], top_word[L], top_phi[L];
+    for (Index l = 0; l < L; ++l) top2[l] = in.gram[top[l] * in.n + top[l]];
+    const OwnRow<T> own = own_row_at(tile, column);
+    for (Index p = 0; p < in.positions; ++p) {
+      const Index i = in.index[p];
+      const T *gram = in.gram + i * in.n, *phi_words = in.phi_words + p * in.n;
+      for (Index l = 0; l < L; ++l) {
+        top_word[l] = gram[top[l]];
+        top_phi[l] = phi_words[top[l]];
+      }
+      const OwnRows<T> rows{row(tile.keys, i),
+                            row(tile.mean_products, i),
+                            row(tile.mean_products, in.n + p),
+                            row(tile.words, i),
+                            row(tile.base, i),
+                            row(tile.words, in.top[i]),
+                            tile.norm2 + column,
+                            in.base_weight[i],
+                            in.top_weight[i],
+                            gram[i],
+                            phi_words[i],
+                            in.phi2[i],
+                            T(i)};
+      T* out = value(p);
+#pragma omp simd
+      for (Index l = 0; l < L; ++l)
+        out[l] = own_change_at(g, rows, sums, own, where, top2, top_word, top_phi, l);
+    }
+  }
+
+  void dominated_pairs() const {
+    const T* v2 = tile.norm2 + column;
+    for (Index p = 0; p < in.positions; ++p) {
+      for (Index k = in.dominated_start[p]; k < in.dominated_start[p + 1]; ++k) {
+        const Index j = in.dominated_row[k];
+        const T *score = row(tile.scores, j), *v_mean = row(tile.base, j),
+                *v_word = row(tile.words, in.index[p]), *pair = in.dominated + 5 * k;
+        T* out = value(p);
+#pragma omp simd
+        for (Index l = 0; l < L; ++l)
+          add_dominated(g, pair, score[l], v_mean[l], v_word[l], v2[l], out + l);
+      }
+    }
+  }
+
+  void terms_of(Index first, Index last, const T* error, ChunkRows<T>& chunk, T* strength,
+                T* response) const {
+    const T* v2 = tile.norm2 + column;
+    for (Index j = first; j < last; ++j) {
+      auto* terms = chunk.terms[j - first];
+      if (j >= in.n) {  // filling up a group: adds exactly 0
+        for (Index k = 0; k < 3; ++k)
+          for (Index l = 0; l < L; ++l) terms[k][l] = T(0);
+        continue;
+      }
+      const T *score = row(tile.scores, j), *base = row(tile.base, j),
+              *top_word = row(tile.words, in.top[j]);
+      const T base_weight = in.base_weight[j], top_weight = in.top_weight[j], full = in.full[j],
+              phi2 = in.phi2[j], gain2 = in.gain2[j];
+#pragma omp simd
+      for (Index l = 0; l < L; ++l)
+        put_terms(g, score[l], base[l], top_word[l], base_weight, top_weight, full, phi2, gain2,
+                  v2[l], error[l], terms[0] + l, terms[1] + l, terms[2] + l, strength + l,
+                  response + l);
+    }
+  }
+
+  void other_rows(T* strength, T* response, const T* error) const {
+    ChunkRows<T> chunk;
+    const Index groups = (in.n + kGroup - 1) / kGroup;
+    for (Index from = 0; from < groups; from += kChunk / kGroup) {
+      const Index until = from + kChunk / kGroup < groups ? from + kChunk / kGroup : groups;
+      terms_of(from * kGroup, until * kGroup, error, chunk, strength, response);
+      for (Index p = 0; p < in.positions; ++p) {
+        const T* v_word = row(tile.words, in.index[p]);
+        T sum[L], v_words[L];
+        for (Index l = 0; l < L; ++l) sum[l] = T(0);
+        for (Index l = 0; l < L; ++l) v_words[l] = v_word[l];
+        for (Index group = from; group < until; ++group) {
+          const Index place = group * in.positions + p;
+          const T* pairs = in.pairs + place * kGroup * 4;
+          const auto* terms = chunk.terms + (group - from) * kGroup;
+          if (in.plain[place]) {
+#pragma omp simd
+            for (Index l = 0; l < L; ++l) add_group(g, pairs, terms, l, v_words[l], sum + l);
+            continue;
+          }
+          for (Index k = 0; k < kGroup; ++k) {
+            if (pairs[4 * k] < T(0)) continue;
+#pragma omp simd
+            for (Index l = 0; l < L; ++l)
+              add_pair(g, pairs + 4 * k, terms[k], l, v_words[l], sum + l);
+          }
+        }
+        T* out = value(p);
+#pragma omp simd
+        for (Index l = 0; l < L; ++l) out[l] += sum[l];
+      }
+    }
+  }
+
+  void run() const {
+    T strength[L], response[L], error[L];
+    const T *v2 = tile.norm2 + column, radius = T(in.radius), score_error = T(in.score_error);
+    for (Index l = 0; l < L; ++l) {
+      strength[l] = response[l] = T(0);
+      // Softmax: the row's log-sum-exp is rounded as well.
+      const T v = root_of(v2[l]);
+      error[l] = score_error * (G::kExponential ? v + radius + T(2) * T(in.shift) : v);
+    }
+    own_rows();
+    dominated_pairs();
+    other_rows(strength, response, error);
+    if constexpr (G::kNormalized) {
+      for (Index k = 0; k < in.dominated_start[in.positions]; ++k) {
+        const Index j = in.dominated_row[k];
+        const T *score = row(tile.scores, j), others = in.dominated[5 * k + 1];
+#pragma omp simd
+        for (Index l = 0; l < L; ++l)
+          see_dominated(g, score[l], others, error[l], strength + l, response + l);
+      }
+    }
+    const OwnRow<T> own = own_row_at(tile, column);
+    T *size = tile.size + column, *blur = tile.blur + column;
+#pragma omp simd
+    for (Index l = 0; l < L; ++l) {
+      const T far = root_of(v2[l]) + radius, far2 = far * far;
+      const T felt = G::kExponential ? strength[l] : response[l];
+      size[l] = far2 * strength[l] + own.size[l] * own.size[l];
+      blur[l] = far2 * error[l] * error[l] * felt + own.blur[l] * own.blur[l];
+    }
+  }
+};
+
+template <typename T>
+void substitution_norms(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
+                        int threads) {
+  constexpr Index L = kLanes<T>;
+  with_given_weight_fn(in.weight_fn, [&](const auto& g) {
+    using G = std::decay_t<decltype(g)>;
+    for_rows((tile.candidates + L - 1) / L, 10 * L * in.n * in.positions, threads,
+             [&](Index block) { NormsBlock<G, T>{g, in, tile, block * L}.run(); });
+  });
+}
+
+}  // namespace
+}  // namespace wsfast

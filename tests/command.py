@@ -1,0 +1,33 @@
+"""The command line run in this process, or in another with packages missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from wsfast.cli import main
+
+
+def run(capsys, *arguments):
+    """Exit status, stdout and stderr."""
+    try:
+        status = main(arguments)
+    except SystemExit as stop:  # argparse
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+def in_process(*arguments, missing=(), **options):
+    """Run the command in a process of its own, in which the packages `missing` are not there."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        f"from wsfast.cli import main; sys.exit(main({arguments!r}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )

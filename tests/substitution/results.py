@@ -1,0 +1,61 @@
+"""Results made from tables of changes, by plain sorting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from wsfast.substitution.result import SubstitutionResult
+
+NAN = math.nan
+
+
+def found(
+    table: Any,
+    axes: tuple[str, ...] = (),
+    *,
+    k: int = 3,
+    largest: bool = True,
+    full: bool = False,
+    kind: str = "numpy",
+    dtype: str = "float64",
+    **changes: Any,
+) -> SubstitutionResult:
+    """The result whose changes are `table` (B?, R?, n, V); NaN for pairs not searched."""
+    table = np.array(table, dtype=dtype)
+    lead, (n, count) = table.shape[:-2], table.shape[-2:]
+    parts: dict[str, Any] = {
+        "value": np.full(lead, NAN, dtype),
+        "best_candidate": np.full((*lead, n), -1),
+        "best_value": np.full((*lead, n), NAN, dtype),
+        "top_position": np.full((*lead, k), -1),
+        "top_candidate": np.full((*lead, k), -1),
+        "top_value": np.full((*lead, k), NAN, dtype),
+        "top_at_positions": np.full((*lead, n, k), NAN, dtype),
+    }
+    sign = -1 if largest else 1
+    for at in np.ndindex(lead):
+        one = table[at]
+        order = np.argsort(sign * one, axis=None, kind="stable")
+        pairs = [divmod(int(pair), count) for pair in order if not math.isnan(one.flat[pair])]
+        for i, v in pairs:
+            if parts["best_candidate"][at][i] < 0:
+                parts["best_candidate"][at][i] = v
+                parts["best_value"][at][i] = one[i, v]
+        if pairs:
+            parts["value"][at] = one[pairs[0]]
+        for rank, (i, v) in enumerate(pairs[:k]):
+            parts["top_position"][at][rank] = i
+            parts["top_candidate"][at][rank] = v
+            parts["top_value"][at][rank] = one[i, v]
+            parts["top_at_positions"][at][:, rank] = one[:, v]
+    parts["table"] = table if full else None
+    if kind == "torch":
+        parts = {name: part if part is None else torch.tensor(part) for name, part in parts.items()}
+    info = {"candidates": count, "backend": "torch", "seed": 3}
+    return SubstitutionResult(
+        **{**parts, "largest": largest, "info": info, "axes": axes, **changes}
+    )

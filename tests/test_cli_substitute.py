@@ -1,0 +1,339 @@
+"""The command ``wsfast substitute``: figures of the library, pages, pictures, errors."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import os
+import sys
+
+import pytest
+from command import in_process, run
+
+import wsfast
+
+needs_text = pytest.mark.needs("text")
+
+TEXT = "I love her much"
+WORDS = ["hate", "smile", "paper", "seven"]
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A file of candidates; a blank line and the case play no part."""
+    path = tmp_path / "words.txt"
+    path.write_text("Hate\n\nsmile\r\n paper \nseven\n")
+    return str(path)
+
+
+@pytest.fixture
+def found():
+    return wsfast.substitute(TEXT, candidates=WORDS, top_k=5)
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+@needs_text
+def test_text_table_and_gaps(capsys, words, found):
+    status, out, err = run(capsys, "substitute", TEXT, "--candidates", words, "--top", "5")
+    assert (status, err) == (0, "")
+    text, header, *rows, ball, near = out.splitlines()
+    assert text == TEXT
+    assert header.split() == ["rank", "position", "word", "new", "word", "change", "distance"]
+    assert len(rows) == 5
+    for rank, (line, row) in enumerate(zip(rows, found.replacements, strict=True), 1):
+        assert line.split() == [
+            *(str(rank), str(row.position), row.old, "->", row.new),
+            *(f"{row.value:.4g}", f"{row.distance:.3g}"),
+        ]
+    assert f"{found.replacements[0].new!r} makes {100 * found.gap:.3g} % of S" in ball
+    assert f"{float(found.sensitivity):.4f}" in ball
+    assert f"{100 * found.gap_at_distance:.3g} %" in near
+
+
+@needs_text
+@pytest.mark.parametrize("position", ["love", "1"])
+def test_position_and_all_words(capsys, position):
+    _, out, _ = run(capsys, "substitute", TEXT, "--position", position, "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = wsfast.substitute(TEXT, position="love").replacements
+    assert [row["new"] for row in rows] == [row.new for row in expected]
+    assert len(rows) == 20
+    assert {row["position"] for row in rows} == {"1"}
+
+
+@needs_text
+def test_harmless_first(capsys, words):
+    _, out, _ = run(capsys, "substitute", TEXT, "--candidates", words, "--harmless", "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = wsfast.substitute(TEXT, candidates=WORDS, largest=False).replacements
+    assert [float(row["value"]) for row in rows] == [row.value for row in expected]
+
+
+@needs_text
+def test_tokens_and_max_tokens(capsys):
+    arguments = ("--tokens", "all", "--max-tokens", "2", "--top", "3", "--csv")
+    _, out, _ = run(capsys, "substitute", TEXT, *arguments)
+    expected = wsfast.substitute(TEXT, tokens="all", max_tokens=2, top_k=3).replacements
+    assert [row["new"] for row in csv.DictReader(io.StringIO(out))] == [row.new for row in expected]
+
+
+@needs_text
+def test_json_holds_the_figures_of_the_library(capsys, words):
+    status, out, _ = run(
+        capsys, "substitute", TEXT, "--candidates", words, "--json", "--seed", "3", "--top", "2"
+    )
+    found = wsfast.substitute(TEXT, candidates=WORDS, seed=3, top_k=2)
+    record = json.loads(out)
+    assert status == 0
+    assert record["replacements"] == [
+        {
+            "position": row.position,
+            "old": row.old,
+            "new": row.new,
+            "value": row.value,
+            "distance": row.distance,
+            "replaced": row.text,
+        }
+        for row in found.replacements
+    ]
+    assert (record["gap"], record["gap_at_distance"]) == (found.gap, found.gap_at_distance)
+    assert (record["S"], record["radius"]) == (float(found.sensitivity), found.sensitivity.radius)
+    assert (record["text"], record["model"], record["layer"]) == (0, "minilm", "words")
+    assert record["info"]["seed"] == 3
+
+
+@needs_text
+def test_draws(capsys, words):
+    _, out, _ = run(capsys, "substitute", TEXT, "--candidates", words, "--json", "--draws", "2")
+    found = wsfast.substitute(TEXT, candidates=WORDS, draws=2)
+    record = json.loads(out)
+    assert record["replacements"][0]["value"] == found.replacements[0].value
+    assert record["S"] == pytest.approx(float(found.sensitivity.value.mean()))
+    assert record["gap"] == found.gap
+
+
+@needs_text
+def test_csv_of_a_file(capsys, tmp_path, words):
+    path = tmp_path / "a.csv"
+    path.write_text('review,other\n"so, what",1\n,2\nme,3\n')
+    status, out, err = run(
+        capsys, "substitute", "--csv", "--file", str(path), "--column", "review",
+        "--candidates", words, "--top", "2",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["text"], row["rank"]) for row in rows] == [
+        ("0", "1"),
+        ("0", "2"),
+        ("2", "1"),
+        ("2", "2"),
+    ]
+    first = wsfast.substitute("so, what", candidates=WORDS, top_k=2).replacements[0]
+    assert rows[0]["replaced"] == first.text
+    assert float(rows[0]["value"]) == first.value
+    assert float(rows[0]["distance"]) == first.distance
+
+
+@needs_text
+def test_several_texts(capsys, words):
+    _, out, _ = run(capsys, "substitute", "so what", "me too", "--candidates", words)
+    blocks = out.split("\n\n")
+    assert [block.splitlines()[:2] for block in blocks] == [
+        ["text 0", "so what"],
+        ["text 1", "me too"],
+    ]
+    _, out, _ = run(capsys, "substitute", "so what", "me too", "--candidates", words, "--json")
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [0, 1]
+
+
+@needs_text
+def test_control_characters_reach_no_terminal(capsys, words):
+    _, out, _ = run(capsys, "substitute", "so \x1b[31m what", "--candidates", words)
+    assert "\x1b" not in out
+
+
+@needs_text
+def test_progress_bar(capsys, monkeypatch, words):
+    texts = ("substitute", "--csv", "--candidates", words, "so", "what")
+    assert run(capsys, *texts)[2] == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert "2/2" in run(capsys, *texts)[2]
+    assert run(capsys, *texts, "--no-progress")[2] == ""
+
+
+# -- pictures and pages ----------------------------------------------------------------------------
+
+
+@needs_text
+@pytest.mark.needs("plots")
+def test_plot(capsys, tmp_path, words):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    path = folder / "a.png"
+    arguments = ("substitute", "--candidates", words, "--plot")
+    assert run(capsys, *arguments, str(path), "so what")[0] == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert run(capsys, *arguments, str(folder / "b.png"), "so", "me")[0] == 0
+    assert sorted(os.listdir(folder)) == ["a.png", "b-0.png", "b-1.png"]
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, addresses and text of a page."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.addresses, self.cells = [], [], []
+        self._open = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "hr"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] in ("td", "p"):
+            self.cells.append(data)
+
+
+@needs_text
+@pytest.mark.needs("plots")
+def test_html_is_a_page_of_its_own(capsys, tmp_path, words):
+    path = tmp_path / "a.html"
+    text = "so <script>alert(1)</script> & what"
+    status, out, err = run(
+        capsys, "substitute", text, "--candidates", words, "--html", str(path), "--top", "3"
+    )
+    assert (status, err) == (0, "")
+    assert out.startswith(text)  # it is printed as well
+    source = path.read_text(encoding="utf-8")
+    page = Page(source)
+    assert source.startswith("<!DOCTYPE html>")
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert "http" not in source
+    (picture,) = page.addresses
+    assert picture.startswith("data:image/png;base64,iVBOR")
+    assert text in page.cells
+    found = wsfast.substitute(text, candidates=WORDS, top_k=3)
+    for row in found.replacements:
+        assert {row.new, row.text, f"{row.value:.4g}"} <= set(page.cells)
+    assert f"{100 * found.gap:.3g} %" in source
+
+
+@needs_text
+@pytest.mark.needs("plots")
+def test_html_of_several_texts(capsys, tmp_path, words):
+    path = tmp_path / "a.html"
+    long = "so " * 60 + "it"
+    run(capsys, "substitute", "me too", long, "--candidates", words, "--html", str(path))
+    page = Page(path.read_text(encoding="utf-8"))
+    assert {"me too", long} <= set(page.cells)
+    assert page.tags.count("table") == page.tags.count("img") == 2
+    # A long text is not written again for each of its replacements.
+    assert not any(cell.startswith("so so") for cell in page.cells if cell != long)
+
+
+@needs_text
+def test_html_without_matplotlib(tmp_path, words):
+    path = tmp_path / "a.html"
+    done = in_process(
+        *("substitute", TEXT, "--candidates", words, "--html", str(path)), missing=["matplotlib"]
+    )
+    assert done.returncode == 0, done.stderr
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.addresses == []
+    assert "table" in page.tags
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "either TEXT or --file"),
+        (["a", "--file", "b"], "either TEXT or --file"),
+        (["a", "--column", "b"], "--column goes with --file"),
+        (["a", "--json", "--csv"], "not allowed with"),
+        (["a", "--top", "0"], "at least 1, got '0'"),
+        (["a", "--draws", "1"], "at least 2, got '1'"),
+        (["a", "--seed", "-1"], "at least 0, got '-1'"),
+        (["a", "--max-tokens", "0"], "at least 1, got '0'"),
+        (["a", "--tokens", "some"], "invalid choice: 'some'"),
+        (["a", "--candidates", "no such file"], "no such file"),
+        (["--file", "no such file"], "no such file"),
+    ],
+)
+def test_bad_arguments(capsys, arguments, message):
+    status, out, err = run(capsys, "substitute", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.splitlines()[-1].startswith("wsfast")
+
+
+@needs_text
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["so", " "], "text 1: expected words"),
+        (["so", "it is", "--position", "is"], "position: no 'is' in text 0; its words: 'so'"),
+        (["so", "--position", "1"], "position must be from 0 to 0, got 1"),
+    ],
+)
+def test_bad_texts(capsys, words, arguments, message):
+    status, _, err = run(capsys, "substitute", *arguments, "--candidates", words)
+    assert status == 2
+    assert err.startswith("wsfast: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@needs_text
+def test_bad_candidates(capsys, tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("love\nmuchness\n[SEP]\n")
+    status, out, err = run(capsys, "substitute", TEXT, "--candidates", str(path))
+    assert (status, out) == (2, "")
+    assert "'muchness' (its tokens: 'much', '##ness')" in err
+    assert "'[SEP]'" in err
+    assert err.count("\n") == 1
+
+
+@needs_text
+def test_page_that_cannot_be_written(capsys, tmp_path, words):
+    path = tmp_path / "nowhere" / "a.html"
+    status, _, err = run(capsys, "substitute", "so", "--candidates", words, "--html", str(path))
+    assert status == 2
+    assert "nowhere" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "extra"),
+    [
+        (["so"], ["transformers"], "text"),
+        (["so", "--plot", "a.png"], ["matplotlib"], "plots"),
+    ],
+)
+def test_missing_extra_is_named(arguments, missing, extra):
+    done = in_process("substitute", *arguments, missing=missing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"pip install 'wsfast[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_names_every_option():
+    out = in_process("substitute", "--help").stdout
+    options = "file column position top candidates tokens harmless json csv html plot no-progress"
+    for option in [*options.split(), "model", "max-tokens", "draws", "seed"]:
+        assert f"--{option}" in out

@@ -1,0 +1,45 @@
+"""``wsfast compare``: attention of two texts that differ in one word."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wsfast.cli import arguments
+
+
+def add_to(commands: arguments.Commands) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "compare",
+        help="print how much attention changes between two texts that differ in one word",
+        description="Print how much random attention features and the attention maps of trained "
+        "heads change between two texts that differ in one word.",
+    )
+    parser.set_defaults(run=_run)
+    parser.add_argument("a", metavar="TEXT", help="a text, in quotes")
+    parser.add_argument("b", metavar="TEXT", help="the same with one word replaced")
+
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="print a JSON object, with the maps")
+    output.add_argument("--plot", type=Path, metavar="OUT.png", help="also draw the attention maps")
+
+    setting = parser.add_argument_group("model")
+    arguments.add_model(setting)
+    arguments.add_seed(setting)
+
+
+def _run(args: argparse.Namespace) -> None:
+    import wsfast
+    from wsfast._extras import import_extra
+    from wsfast.report import attention
+
+    if args.plot is not None:
+        import_extra("matplotlib", "plots")  # before the work, not after it
+    comparison = wsfast.compare(args.a, args.b, args.model, seed=args.seed)
+    if args.json:
+        print(attention.json_line(comparison))
+    else:
+        print("\n".join(attention.lines(comparison)))
+    if args.plot is not None:
+        attention.save_comparison(comparison, args.plot)

@@ -1,0 +1,219 @@
+"""Two attention maps side by side: text, pictures and HTML of a comparison."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wsfast import _checks
+from wsfast._extras import import_extra
+from wsfast.report.table import printable
+from wsfast.sensitivity.arrays import to_numpy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from matplotlib.axes import Axes
+
+    from wsfast.text.compare import Comparison
+
+_MOST_LABELS = 40  # more tokens than this do not fit along a map
+_MOST_CELLS = 24  # tokens of a map in HTML: its cells are elements of the page
+
+
+class _Pair(NamedTuple):
+    """Two maps (m, m) with their tokens, and one line about them."""
+
+    a: np.ndarray[Any, Any]
+    b: np.ndarray[Any, Any]
+    tokens_a: list[str]
+    tokens_b: list[str]
+    title: str
+
+
+def describe(comparison: Comparison) -> str:
+    """Write the lines of a comparison as one text."""
+    return "\n  ".join(lines(comparison))
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """Lines: what was changed, and by how much random features and trained heads change."""
+    random = comparison.random
+    shown = [
+        f"{_change(comparison)} in {printable(comparison.text_a)!r}",
+        f"random features: change {random.change:.4f}, "
+        f"of their attention map {random.map_change:.4f}",
+    ]
+    if comparison.trained is None or comparison.head is None:
+        return [*shown, "trained heads: the model returns no attention"]
+    change = comparison.trained.change
+    layers, heads = change.shape
+    layer, head = comparison.head
+    shown.append(
+        f"{layers} x {heads} trained heads: change of their maps {float(change.min()):.4f} to "
+        f"{float(change.max()):.4f}; layer {layer}, head {head}: {float(change[layer, head]):.4f}"
+    )
+    return shown
+
+
+def plot_comparison(
+    comparison: Comparison, head: tuple[int, int] | str | None = None
+) -> np.ndarray[Any, Any]:
+    """Heat maps of a comparison; see :meth:`wsfast.text.compare.Comparison.plot`."""
+    pairs = _pairs(comparison, head)
+    figure = import_extra("matplotlib.pyplot", "plots").figure(
+        figsize=_size(pairs), layout="constrained"
+    )
+    return _draw(pairs, figure)
+
+
+def save_comparison(comparison: Comparison, path: str | Path) -> None:
+    """Draw the default picture into the file `path`, without pyplot or a display."""
+    pairs = _pairs(comparison, None)
+    figure = import_extra("matplotlib.figure", "plots").Figure(
+        figsize=_size(pairs), layout="constrained"
+    )
+    _draw(pairs, figure)
+    figure.savefig(path, dpi=150)
+
+
+def to_html(comparison: Comparison) -> str:
+    """HTML of a comparison: the lines of `describe`, then the maps of a short text."""
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines(comparison))
+    maps = [
+        f'<p>{escape(pair.title)}</p><div style="display:flex;gap:2em">'
+        f"{_table(pair.a, pair.tokens_a)}{_table(pair.b, pair.tokens_b)}</div>"
+        for pair in _pairs(comparison, None)
+        if len(pair.tokens_a) <= _MOST_CELLS
+    ]
+    return f'<div class="wsfast">{said}{"".join(maps)}</div>'
+
+
+def json_line(comparison: Comparison) -> str:
+    """One line of JSON.
+
+    Keys: a, b, tokens_a, tokens_b, position; random (change, map_change, a, b: the maps); heads
+    (tokens_a, tokens_b, change: a list for each layer, layer and head of the head that is shown,
+    a, b: its maps), null where the model returns no attention; info.
+    """
+    record: dict[str, Any] = {
+        "a": comparison.text_a,
+        "b": comparison.text_b,
+        "tokens_a": comparison.tokens_a,
+        "tokens_b": comparison.tokens_b,
+        "position": comparison.position,
+        "random": {
+            "change": comparison.random.change,
+            "map_change": comparison.random.map_change,
+            "a": comparison.random.a.tolist(),
+            "b": comparison.random.b.tolist(),
+        },
+        "heads": None,
+        "info": comparison.info,
+    }
+    if comparison.trained is not None and comparison.head is not None:
+        record["heads"] = {
+            "tokens_a": comparison.trained.tokens_a,
+            "tokens_b": comparison.trained.tokens_b,
+            "change": comparison.trained.change.tolist(),
+            "layer": comparison.head[0],
+            "head": comparison.head[1],
+            "a": comparison.trained.a[comparison.head].tolist(),
+            "b": comparison.trained.b[comparison.head].tolist(),
+        }
+    return json.dumps(record, allow_nan=False)
+
+
+def _change(comparison: Comparison) -> str:
+    i = comparison.position
+    old, new = (printable(side[i]) for side in (comparison.tokens_a, comparison.tokens_b))
+    return f"{old!r} -> {new!r} at position {i}"
+
+
+def _pairs(comparison: Comparison, head: Any) -> list[_Pair]:
+    """What to show, each pair a row of the picture."""
+    if head is None:
+        shown = [] if comparison.head is None else [_head(comparison, comparison.head)]
+        return [_random(comparison), *shown]
+    if isinstance(head, str) and head == "random":
+        return [_random(comparison)]
+    if not (isinstance(head, tuple) and len(head) == 2):
+        raise TypeError(f'head: expected None, "random" or a pair (layer, head), got {head!r}')
+    layers, heads = comparison.heads.change.shape
+    layer = _checks.integer("head[0] (layer)", head[0], low=0, high=layers - 1)
+    return [_head(comparison, (layer, _checks.integer("head[1]", head[1], low=0, high=heads - 1)))]
+
+
+def _random(comparison: Comparison) -> _Pair:
+    random = comparison.random
+    return _Pair(
+        to_numpy(random.a),
+        to_numpy(random.b),
+        comparison.tokens_a,
+        comparison.tokens_b,
+        f"random features: map changes by {random.map_change:.3f}, features by {random.change:.3f}",
+    )
+
+
+def _head(comparison: Comparison, head: tuple[int, int]) -> _Pair:
+    heads = comparison.heads
+    return _Pair(
+        to_numpy(heads.a[head]),
+        to_numpy(heads.b[head]),
+        heads.tokens_a,
+        heads.tokens_b,
+        f"layer {head[0]}, head {head[1]}: map changes by {float(heads.change[head]):.3f}",
+    )
+
+
+# -- picture ---------------------------------------------------------------------------------------
+
+
+def _size(pairs: list[_Pair]) -> tuple[float, float]:
+    """Inches; a map grows with its tokens up to half a page's width."""
+    side = min(max(2.6, 0.32 * max(len(pair.tokens_a) for pair in pairs)), 6.5)
+    return 2 * side + 1.6, (side + 0.9) * len(pairs)
+
+
+def _draw(pairs: list[_Pair], figure: Any) -> np.ndarray[Any, Any]:
+    axes: np.ndarray[Any, Any] = figure.subplots(len(pairs), 2, squeeze=False)
+    for row, pair in zip(axes, pairs, strict=True):
+        top = float(max(pair.a.max(), pair.b.max()))
+        for ax, values, tokens in zip(
+            row, (pair.a, pair.b), (pair.tokens_a, pair.tokens_b), strict=True
+        ):
+            image = ax.imshow(values, vmin=0.0, vmax=top, cmap="Oranges")
+            _label(ax, tokens)
+        figure.colorbar(image, ax=list(row), shrink=0.8)
+        row[0].set_title(pair.title, loc="left", fontsize="medium")
+    return axes
+
+
+def _label(ax: Axes, tokens: list[str]) -> None:
+    if len(tokens) > _MOST_LABELS:
+        ax.set_xlabel("position")
+        return
+    # parse_math=False: a word may hold dollar signs
+    labels = [printable(token) for token in tokens]
+    ax.set_xticks(range(len(tokens)), labels=labels, rotation=90, parse_math=False)
+    ax.set_yticks(range(len(tokens)), labels=labels, parse_math=False)
+
+
+# -- HTML ------------------------------------------------------------------------------------------
+
+
+def _table(values: np.ndarray[Any, Any], tokens: list[str]) -> str:
+    head = "".join(f'<th style="writing-mode:vertical-rl">{escape(token)}</th>' for token in tokens)
+    rows = "".join(
+        f'<tr><th style="text-align:right">{escape(token)}</th>{"".join(map(_cell, row))}</tr>'
+        for token, row in zip(tokens, values.tolist(), strict=True)
+    )
+    return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def _cell(weight: float) -> str:
+    # A transparent background keeps the page's own text colour readable, light theme or dark.
+    style = f"background:rgba(255,90,0,{weight:.2f});width:1.2em"
+    return f'<td style="{style}" title="{weight:.4f}"></td>'

@@ -1,0 +1,190 @@
+"""Real words in place of others: text, figures and pages of what `substitute` found."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TextIO
+
+from wsfast._extras import import_extra
+from wsfast.report.export import finite, writer
+from wsfast.report.substitution import save_figure
+from wsfast.report.table import aligned, printable
+
+if TYPE_CHECKING:
+    from wsfast.text.substitute import Replacement, Replacements
+
+CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
+_SHOWN = 5  # replacements in a repr
+_MOST_CHARACTERS = 160  # of a text that is shown again for each of its replacements
+
+# No script, no font, no address: the page works offline, in a light theme and in a dark one.
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="color-scheme" content="light dark">
+<title>Word replacements</title>
+<style>
+body {{ font-family: sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }}
+table {{ border-collapse: collapse }}
+th, td {{ padding: 0.2em 0.8em; text-align: left; border-bottom: 1px solid #8884 }}
+img {{ max-width: 100%; background: white }}
+</style>
+</head>
+<body>
+<h1>Word replacements</h1>
+{body}
+</body>
+</html>
+"""
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def describe(found: Replacements) -> str:
+    """Lines: the text, its first replacements, and where the first stands."""
+    rows = found.replacements
+    lines = [printable(row) for row in map(_arrow, rows[:_SHOWN])]
+    if len(rows) > _SHOWN:
+        lines.append(f"… and {len(rows) - _SHOWN} more")
+    body = "\n  ".join([printable(found.embedded.text), *lines, *gap_lines(found)])
+    return f"Replacements({body})"
+
+
+def table(rows: Sequence[Replacement]) -> str:
+    """Columns rank (from 1), position, old word, new word, change and distance."""
+    lines = [["rank", "position", "word", "", "new word", "change", "distance"]]
+    lines += [[rank, at, old, "->", new, *rest] for rank, at, old, new, *rest in _cells(rows)]
+    return "\n".join(aligned(lines, {2, 3, 4}))
+
+
+def gap_lines(found: Replacements) -> list[str]:
+    """Where the first word stands against the worst case over the ball, at two radii."""
+    first, ball = found.replacements[0], found.sensitivity
+    S = float(ball.value.mean())
+    return [
+        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {S:.4f}, "
+        f"the worst case over the ball of radius sqrt(d) = {ball.radius:.1f}",
+        f"and {_share(found.gap_at_distance)} of the worst case over the ball of its own distance, "
+        f"{first.distance:.1f}",
+    ]
+
+
+def _share(gap: float) -> str:
+    return f"{100 * gap:.3g} %"
+
+
+def _arrow(row: Replacement) -> str:
+    return f"{row.old} -> {row.new} at position {row.position}: {row.value:.4g}"
+
+
+def _cells(rows: Sequence[Replacement]) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(rank),
+            str(row.position),
+            printable(row.old),
+            printable(row.new),
+            f"{row.value:.4g}",
+            f"{row.distance:.3g}",
+        )
+        for rank, row in enumerate(rows, 1)
+    ]
+
+
+# -- figures for other programs --------------------------------------------------------------------
+
+
+def write_csv_header(stream: TextIO) -> None:
+    """Write the names of the columns."""
+    writer(stream).writerow(CSV_COLUMNS)
+
+
+def write_csv_rows(stream: TextIO, text: int, rows: Sequence[Replacement]) -> None:
+    """Write the replacements of text number `text`, in full precision; NaN is an empty cell."""
+    lines = writer(stream)
+    for rank, row in enumerate(rows, 1):
+        lines.writerow([text, rank, *_record(row).values()])
+
+
+def json_line(text: int, found: Replacements) -> str:
+    """One line of JSON for text number `text`; NaN becomes null.
+
+    Keys: text; replacements (position, old, new, value, distance, replaced: the text with the
+    replacement in it), in order; gap, gap_at_distance; S (the worst case over the ball; with draws,
+    the mean), radius (of that ball); model, layer, info.
+    """
+    values = found.sensitivity.value
+    record = {
+        "text": text,
+        "replacements": [_record(row) for row in found.replacements],
+        "gap": finite(found.gap),
+        "gap_at_distance": finite(found.gap_at_distance),
+        "S": finite(float(values.mean())),
+        "radius": found.sensitivity.radius,
+        "model": found.embedded.model,
+        "layer": found.embedded.layer,
+        "info": found.result.info,
+    }
+    return json.dumps(record, allow_nan=False)
+
+
+def _record(row: Replacement) -> dict[str, Any]:
+    cells = row._asdict()
+    replaced = cells.pop("text")
+    return {**cells, "value": finite(row.value), "replaced": replaced}
+
+
+# -- HTML ------------------------------------------------------------------------------------------
+
+
+def to_html(found: Replacements) -> str:
+    """HTML of the first replacements and of where the first stands. All of it is escaped."""
+    return f'<div class="wsfast">{_block(found, found.replacements[:_SHOWN])}</div>'
+
+
+def page(all_found: Sequence[Replacements]) -> str:
+    """Write a page of its own that needs no other file; with heat maps where matplotlib is."""
+    blocks = [_block(found, found.replacements) + _picture(found) for found in all_found]
+    return _PAGE.format(body="\n<hr>\n".join(blocks))
+
+
+def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
+    text = found.embedded.text
+    names = ["rank", "position", "word", "new word", "change", "distance"]
+    again = len(text) <= _MOST_CHARACTERS
+    head = "".join(f"<th>{name}</th>" for name in [*names, *(["text"] if again else [])])
+    lines = [
+        [*cells, *([printable(row.text)] if again else [])]
+        for cells, row in zip(_cells(rows), rows, strict=True)
+    ]
+    # dir="auto": words of a script that runs from right to left
+    body = "".join(
+        "<tr>" + "".join(f'<td dir="auto">{escape(cell)}</td>' for cell in line) + "</tr>"
+        for line in lines
+    )
+    gaps = "".join(f"<p>{escape(line)}</p>" for line in gap_lines(found))
+    shown = f'<p dir="auto">{escape(printable(text))}</p>'
+    return f"{shown}<table><tr>{head}</tr>{body}</table>{gaps}"
+
+
+def _picture(found: Replacements) -> str:
+    """Heat map of the replacements as a picture in the page; nothing without matplotlib."""
+    try:
+        import_extra("matplotlib", "plots")
+    except ImportError:
+        return ""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "heat_map.png"
+        save_figure(found.result, path)
+        data = b64encode(path.read_bytes()).decode()
+    label = "Heat map: the change that each new word makes at every position"
+    if "draws" in found.result.axes:
+        label += ", under the first draw of W"
+    return f'<p><img alt="{label}" src="data:image/png;base64,{data}"></p>'

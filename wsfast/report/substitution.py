@@ -1,0 +1,288 @@
+"""Words that can stand for others: text, pictures, HTML and data frames of a substitution."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import numpy as np
+
+from wsfast._extras import import_extra
+from wsfast.report.export import finite, writer
+from wsfast.report.html import first_texts
+from wsfast.report.plot import new_axes, save_drawing
+from wsfast.report.table import aligned, counted, extremes, printable, sizes, width
+from wsfast.sensitivity.arrays import to_numpy
+from wsfast.sensitivity.axes import index, size, words_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from wsfast.substitution.result import Substitution, SubstitutionResult
+
+_FIELDS = ("position", "word", "candidate", "name", "value")
+CSV_COLUMNS = ("text", "rank", *_FIELDS)
+_MOST_ROWS = 50  # of a table in HTML
+_MOST_LABELS = 60  # more than this do not fit along an axis
+_LONGEST_LABEL = 20  # columns of a terminal; a longer one would leave no room for the picture
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def pair_table(rows: Sequence[Substitution]) -> str:
+    """Columns rank (from 1), position, word, new word and change."""
+    lines = [["rank", "position", "word", "", "new word", "change"]]
+    lines += [[rank, at, old, "->", new, value] for rank, at, old, new, value in _cells(rows)]
+    return "\n".join(aligned(lines, {2, 3, 4}))
+
+
+def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
+    """One line: the largest (smallest) change, and the substitution that makes it."""
+    head = f"{_extreme(largest)} change"
+    if not rows:
+        return f"{head}: none is known"
+    best = rows[0]
+    old = f"{printable(best.word)!r} -> " if best.word else ""
+    new = repr(printable(best.name)) if best.name else f"candidate {best.candidate}"
+    return f"{head} {_figure(best.value)}: {old}{new} at position {best.position}"
+
+
+def describe(result: SubstitutionResult) -> str:
+    """Two lines: the change and its words (or the range of changes), then sizes and backend."""
+    values = to_numpy(result.value)
+    if values.size == 1:
+        head = summary(result.top(), largest=result.largest)
+    else:
+        low, high = map(_figure, extremes(values))
+        head = f"{_extreme(result.largest)} change from {low} to {high}"
+    return f"SubstitutionResult({head}\n  {', '.join(_about(result))})"
+
+
+def _about(result: SubstitutionResult) -> list[str]:
+    parts = sizes(result, int(result.best_value.shape[-1]))
+    parts.append(counted(result.info["candidates"], "candidate"))
+    if "backend" in result.info:
+        parts.append(f"backend {result.info['backend']}")
+    return parts
+
+
+def _extreme(largest: bool) -> str:
+    return "largest" if largest else "smallest"
+
+
+def _figure(value: float) -> str:
+    """Four decimals; as many digits for a change so small that they would be zeros."""
+    return f"{value:.3e}" if 0 < value < 0.01 else f"{value:.4f}"
+
+
+def _label(number: int, label: str) -> str:
+    return printable(label) or f"#{number}"
+
+
+def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str, str]]:
+    """Rank, position, old word, new word and change of each row."""
+    return [
+        (
+            str(rank),
+            str(row.position),
+            _label(row.position, row.word),
+            _label(row.candidate, row.name),
+            _figure(row.value),
+        )
+        for rank, row in enumerate(rows, 1)
+    ]
+
+
+# -- figures for other programs --------------------------------------------------------------------
+
+
+def write_csv_header(stream: TextIO) -> None:
+    """Write the names of the columns."""
+    writer(stream).writerow(CSV_COLUMNS)
+
+
+def write_csv_rows(stream: TextIO, text: int, rows: Sequence[Substitution]) -> None:
+    """Write the substitutions of text number `text`, in full precision; NaN is an empty cell."""
+    lines = writer(stream)
+    for rank, row in enumerate(rows, 1):
+        lines.writerow([text, rank, *_record(row).values()])
+
+
+def json_line(text: int, rows: Sequence[Substitution], extra: dict[str, Any]) -> str:
+    """One line of JSON for text number `text`; NaN becomes null.
+
+    Keys: text; position, word, candidate, name, value of the first substitution, all null where
+    there is none; top (the same keys for each substitution, in order), then those of `extra`.
+    """
+    top = [_record(row) for row in rows]
+    best = top[0] if top else dict.fromkeys(_FIELDS)
+    return json.dumps({"text": text, **best, "top": top, **extra}, allow_nan=False)
+
+
+def _record(row: Substitution) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _FIELDS} | {"value": finite(row.value)}
+
+
+def to_frame(result: SubstitutionResult, of: str) -> DataFrame:
+    """Rows of a result; see :meth:`wsfast.SubstitutionResult.to_frame`."""
+    if of not in ("top", "positions"):
+        raise ValueError(f'of: expected "top" or "positions", got {of!r}')
+    pandas = import_extra("pandas", "tables")
+    candidates, values = (
+        to_numpy(array)
+        for array in (
+            (result.top_candidate, result.top_value)
+            if of == "top"
+            else (result.best_candidate, result.best_value)
+        )
+    )
+    known = np.nonzero(candidates >= 0)
+    numbers = dict(zip(result.axes, known, strict=False))
+    position = to_numpy(result.top_position)[known] if of == "top" else known[-1]
+    candidate = candidates[known]
+    n = int(result.best_value.shape[-1])
+    words = [words_of(result, text, n) for text in range(size(result, "texts") or 1)]
+    texts = numbers.get("texts", np.zeros_like(position))
+    names = result.names
+    columns: dict[str, Any] = {axis[:-1]: number for axis, number in numbers.items()}
+    columns |= {
+        "position": position,
+        # As str also where there is no row.
+        "word": pandas.Series(
+            [words[text][i] for text, i in zip(texts, position, strict=True)], dtype=str
+        ),
+        "candidate": candidate,
+        "name": pandas.Series(["" if names is None else names[v] for v in candidate], dtype=str),
+        "value": values[known],
+    }
+    frame: DataFrame = pandas.DataFrame(columns)
+    return frame
+
+
+# -- picture ---------------------------------------------------------------------------------------
+
+
+class _Grid(NamedTuple):
+    """Changes (rows, columns), labels of both, and the row of the best; its column is the first."""
+
+    values: np.ndarray[Any, Any]
+    old: list[str]
+    new: list[str]
+    best: int | None
+
+
+def plot_pairs(
+    result: SubstitutionResult, ax: Axes | None = None, *, text: int = 0, draw: int = 0
+) -> Axes:
+    """Heat map of a result; see :meth:`wsfast.SubstitutionResult.plot`."""
+    grid = _grid(result, text, draw)
+    return _draw(grid, result, new_axes(_inches(grid)) if ax is None else ax)
+
+
+def save_figure(result: SubstitutionResult, path: str | Path) -> None:
+    """Draw text 0 under draw 0 into the picture file `path`, without pyplot or a display."""
+    grid = _grid(result, 0, 0)
+    save_drawing(path, _inches(grid), lambda ax: _draw(grid, result, ax))
+
+
+def _grid(result: SubstitutionResult, text: int, draw: int) -> _Grid:
+    top = result.top(text, draw)
+    one = index(result, "texts", text) + index(result, "draws", draw)
+    words = words_of(result, text, int(result.best_value.shape[-1]))
+    # In the order of their first pairs; all pairs of a candidate have the same changes.
+    columns = {row.candidate: column for column, row in enumerate(top)}
+    return _Grid(
+        to_numpy(result.top_at_positions)[one][: len(words), list(columns.values())],
+        [_short(word or str(i)) for i, word in enumerate(words)],
+        [_short(top[column].name or str(v)) for v, column in columns.items()],
+        top[0].position if top else None,
+    )
+
+
+def _short(label: str) -> str:
+    """Fit a label beside the picture."""
+    label = printable(label)
+    if width(label) <= _LONGEST_LABEL:
+        return label
+    ends = accumulate(map(width, label))
+    kept = [char for char, end in zip(label, ends, strict=True) if end < _LONGEST_LABEL]
+    return f"{''.join(kept)}…"
+
+
+def _inches(grid: _Grid) -> tuple[float, float]:
+    """Room for the cells, which grow to a page, and for the longest label of either side."""
+    beside, below = (0.1 * max(map(width, side), default=0) for side in (grid.old, grid.new))
+    return (
+        beside + 1.7 + min(max(3.5, 0.3 * len(grid.new)), 12.0),
+        below + 1.0 + min(max(1.6, 0.22 * len(grid.old)), 12.0),
+    )
+
+
+def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
+    head = f"{_extreme(result.largest)} relative change"
+    ax.set_ylabel("position" if result.words is None else "word")
+    ax.set_xlabel("candidate" if result.names is None else "new word")
+    if grid.best is None:
+        ax.set_title(f"{head}: none is known")
+        ax.set_xticks([])
+        ax.set_yticks([])
+        return ax
+    ax.set_title(f"{head} {_figure(float(grid.values[grid.best, 0]))}")
+    image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
+    image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges
+    ax.figure.colorbar(image, ax=ax, label="relative change")
+    corner = (-0.5, grid.best - 0.5)
+    patches = import_extra("matplotlib.patches", "plots")
+    ax.add_patch(patches.Rectangle(corner, 1, 1, fill=False, edgecolor="tab:blue", linewidth=2))
+    # parse_math=False: a word may hold dollar signs
+    ticks = _ticks(len(grid.new), 0)
+    labels = [grid.new[column] for column in ticks]
+    ax.set_xticks(ticks, labels=labels, rotation=90, parse_math=False)
+    ax.get_xticklabels()[0].set_fontweight("bold")
+    ticks = _ticks(len(grid.old), grid.best)
+    ax.set_yticks(ticks, labels=[grid.old[row] for row in ticks], parse_math=False)
+    ax.get_yticklabels()[ticks.index(grid.best)].set_fontweight("bold")
+    return ax
+
+
+def _ticks(count: int, named: int) -> list[int]:
+    """Evenly spaced ones of `count`, as many as can have a label; `named` is among them."""
+    step = math.ceil(count / _MOST_LABELS)
+    return list(range(named % step, count, step))
+
+
+# -- HTML ------------------------------------------------------------------------------------------
+
+
+def to_html(result: SubstitutionResult) -> str:
+    """HTML of the first texts: sizes of the result, then the substitutions of each under draw 0."""
+    head = f"<p>{escape(', '.join(_about(result)))}</p>" if result.axes else ""
+    return first_texts(result, lambda text: _block(result, text), head=head)
+
+
+def _block(result: SubstitutionResult, text: int) -> str:
+    top = result.top(text)
+    where = [f"text {text}"] if "texts" in result.axes else []
+    where += ["draw 0"] if "draws" in result.axes else []
+    title = f"{', '.join(where)}: " if where else ""
+    line = f"<p>{escape(title + summary(top, largest=result.largest))}</p>"
+    if not top:
+        return line
+    head = "".join(f"<th>{name}</th>" for name in ("position", "word", "new word", "change"))
+    # dir="auto": words of a script that runs from right to left
+    rows = "".join(
+        f'<tr><td>{at}</td><td dir="auto">{escape(old)}</td><td dir="auto">{escape(new)}</td>'
+        f"<td>{value}</td></tr>"
+        for _, at, old, new, value in _cells(top[:_MOST_ROWS])
+    )
+    rest = len(top) - _MOST_ROWS
+    more = f"<p>… and {rest} more substitutions</p>" if rest > 0 else ""
+    return f"{line}<table><tr>{head}</tr>{rows}</table>{more}"

@@ -1,0 +1,129 @@
+"""The closed form of substitution: torch's matrix products, one compiled kernel between any two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wsfast._native import require_cpu
+from wsfast.substitution.state import PAIR_ARRAYS, Squares, SubstitutionState
+
+_GROUP = 4  # kGroup of csrc/cpu/kernels.h
+_OWN_ROWS = 8  # kOwnRows
+_LANES = {torch.float32: 16, torch.float64: 8}  # kLanes
+_SUFFIX = {torch.float32: "32", torch.float64: "64"}
+
+
+class Workspace:
+    """Memory for one tile at a time, which all texts share."""
+
+    def __init__(self) -> None:
+        self._flat: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def take(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """An array (rows, columns) of numbers that are finite, whatever they are."""
+        size = rows * columns
+        flat = self._flat.get((name, dtype))
+        if flat is None or len(flat) < size:
+            flat = self._flat[name, dtype] = torch.zeros(size, dtype=dtype)
+        return flat[:size].view(rows, columns)
+
+
+class NativeTiles:
+    """Evaluates tiles of at most `columns` candidates."""
+
+    def __init__(self, state: SubstitutionState, columns: int, workspace: Workspace) -> None:
+        cpu = require_cpu()
+        self._cpu = cpu
+        self._state = state
+        dtype = state.rows.dtype
+        lanes = _LANES[dtype]
+        # Whole blocks of columns. An odd number of them: rows that lie a multiple of the page size
+        # apart would share few places of the cache.
+        self._stride = lanes * ((columns + lanes - 1) // lanes | 1)
+        n, positions = state.n, len(state.index)
+        self._columns, self._workspace = columns, workspace
+        pairs, plain = _grouped(state)
+        self._held = {
+            "pairs": pairs,
+            "plain": plain,
+            "gram": state.mean_rows[:n],
+            "phi_words": state.mean_rows[n:],
+            **{
+                name: getattr(state, name).contiguous()
+                for name in (
+                    "index", "full", "phi2", "base_weight", "top_weight", "top", "gain2",
+                    "dominated_start", "dominated_row", "dominated", "key_shift",
+                )
+            },
+        }  # fmt: skip
+        self._given = getattr(cpu, "SubstitutionState" + _SUFFIX[dtype])(
+            weight_fn=state.weight_fn.code,
+            positions=positions,
+            n=n,
+            **{name: value.data_ptr() for name, value in self._held.items()},
+            shift=state.shift_norm,
+            radius=state.radius,
+            phi_radius=state.phi_radius,
+            score_error=state.score_error,
+            key_error=state.key_error,
+            own_error=state.own_error,
+        )
+        self._tile_type: Any = getattr(cpu, "SubstitutionTile" + _SUFFIX[dtype])
+
+    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
+        """For candidates (m, d) and v·Wv/√d (m,); overwritten by the next call of any text."""
+        state, m, n = self._state, len(candidates), self._state.n
+        positions, d = len(state.index), candidates.shape[1]
+        centred = self._take("centred", self._columns, d)[:m]
+        torch.sub(candidates, state.shift, out=centred)
+        own, norm2, size, blur2 = self._take("scalars", 4)
+        own[:m] = own_score
+        torch.linalg.vector_norm(centred, dim=1, out=norm2[:m]).square_()
+        products = self._take("products", 4 * n)
+        torch.mm(state.rows, centred.mT, out=products[:, :m])
+        scores, base, words, keys = products.split(n)
+        attention = self._take("attention", _OWN_ROWS)
+        mean_products = self._take("mean products", n + positions)
+        value = self._take("value", positions)
+        top = self._workspace.take("top", 1, self._stride, torch.int64)
+        tile = self._tile_type(
+            candidates=m,
+            stride=self._stride,
+            scores=scores.data_ptr(),
+            base=base.data_ptr(),
+            words=words.data_ptr(),
+            keys=keys.data_ptr(),
+            own_score=own.data_ptr(),
+            norm2=norm2.data_ptr(),
+            attention=attention.data_ptr(),
+            top=top.data_ptr(),
+            mean_products=mean_products.data_ptr(),
+            value=value.data_ptr(),
+            size=size.data_ptr(),
+            blur=blur2.data_ptr(),
+        )
+        threads = torch.get_num_threads()
+        self._cpu.candidate_attention(self._given, tile, threads)
+        torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
+        self._cpu.substitution_norms(self._given, tile, threads)
+        return Squares(value[:, :m], size[:m], blur2[:m])
+
+    def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:
+        dtype = self._state.rows.dtype
+        return self._workspace.take(name, rows, columns or self._stride, dtype)
+
+
+def _grouped(state: SubstitutionState) -> tuple[Tensor, Tensor]:
+    """Pairs as the kernel reads them, (m / 4, P, 4, 4), and which groups (m / 4, P) are plain."""
+    groups = (state.n + _GROUP - 1) // _GROUP
+    missing = groups * _GROUP - state.n
+    pairs = state.a.new_empty(groups, len(state.index), _GROUP, PAIR_ARRAYS)
+    arrays = ((state.a, 2, 0.0), (state.along, 2, 0.0), (state.removed, 1, 0.0), (state.b, 1, 1.0))
+    for k, (values, times, filling) in enumerate(arrays):
+        padded = torch.nn.functional.pad(values, (0, missing), value=filling)
+        pairs[..., k] = times * padded.unflatten(1, (groups, _GROUP)).transpose(0, 1)
+    plain = (pairs[..., 0] >= 0).all(-1)
+    return pairs, plain.to(torch.uint8).contiguous()

@@ -1,0 +1,258 @@
+"""One text and one W: screen tiles of candidates, then verify what may be best."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from wsfast.perturbation.problem import ROUNDING, RafProblem
+from wsfast.substitution.closed_form import TorchTiles
+from wsfast.substitution.contenders import Contenders
+from wsfast.substitution.definition import DefinitionTiles
+from wsfast.substitution.native import NativeTiles, Workspace
+from wsfast.substitution.state import PAIR_ARRAYS, Squares, prepare
+from wsfast.substitution.table import CandidateTable, Tile
+
+# More pairs than this for each position and place of the ranking are evaluated again, in float64,
+# before the search goes on.
+_MANY = 8
+
+# Norms beyond this leave float32 in products of four squares.
+_LARGE = 1e6
+
+
+class Evaluator(Protocol):
+    """Evaluates the change of φ for tiles of candidates."""
+
+    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares: ...
+
+
+class Pairs(NamedTuple):
+    """Verified pairs; positions count the words of the text."""
+
+    position: Tensor  # (Q,) int64
+    candidate: Tensor  # (Q,) int64, rows of E
+    value: Tensor  # (Q,) float64, ‖φ(X') - φ(X)‖
+
+
+class Plan(NamedTuple):
+    """How a search goes, the same for all texts."""
+
+    k: int
+    largest: bool
+    full: bool
+    columns: int  # candidates at a time
+
+
+def own_scores(rows: Tensor, W: Tensor) -> Tensor:
+    """v·Wv/√d (m,) of the rows v (m, d)."""
+    return ((rows @ W) * rows).sum(-1) * rows.shape[-1] ** -0.5
+
+
+class TextSearch:
+    """The candidates seen so far at the positions `index` of one text.
+
+    Parameters
+    ----------
+    problem : RafProblem
+    index : Tensor, shape (P,)
+        Positions, counted among the words of the text.
+    allowed : Tensor of bool, shape (P, C), optional
+        Which candidates of the table each position may take.
+    plan : Plan
+    table : CandidateTable
+    workspace : Workspace
+    """
+
+    def __init__(
+        self,
+        problem: RafProblem,
+        index: Tensor,
+        allowed: Tensor | None,
+        plan: Plan,
+        table: CandidateTable,
+        workspace: Workspace,
+    ) -> None:
+        self._problem = problem
+        self._index = index
+        self._allowed = allowed
+        self._plan = plan
+        self._table = table
+        self._workspace = workspace
+        self._contenders = Contenders(len(index), plan.k, index.device)
+        self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
+        ordinary = 1e-12 < float(problem.X.norm()) < _LARGE
+        exact = problem.backend == "reference" or not ordinary
+        self.dtype = torch.float64 if exact else problem.dtype
+        self.table: Tensor | None = None
+        if plan.full:
+            self.table = torch.full((len(index), len(table)), torch.nan, dtype=torch.float64)
+
+    @staticmethod
+    def memory(n: int, positions: int, itemsize: int) -> int:
+        """Bytes that one text is held in."""
+        return (PAIR_ARRAYS * positions + n + positions) * n * itemsize
+
+    def see(self, tile: Tile, own_score: Tensor) -> None:
+        """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
+        rows, squares, dtype = self._screen(tile, own_score)
+        allowed = None if self._allowed is None else self._allowed[:, tile.place]
+        if self.table is not None:
+            norms = self._certain(rows, squares, dtype)
+            if allowed is not None:
+                norms = norms.masked_fill(~allowed, torch.nan)
+            self.table[:, tile.place] = norms.to(self.table)
+            squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
+        self._compete(tile, squares, dtype, allowed)
+        if len(self._contenders) > _MANY * (len(self._index) + self._plan.k):
+            self._tighten()
+
+    def _screen(self, tile: Tile, own_score: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
+        rows, dtype = tile.rows, self.dtype
+        if dtype == torch.float32 and not float(tile.norms.max()) < _LARGE:
+            dtype = torch.float64
+        if dtype != rows.dtype:
+            rows = rows.to(dtype)
+            own_score = own_scores(rows, self._problem.W)
+        return rows, self._evaluator(dtype)[0].squares(rows, own_score), dtype
+
+    def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
+        """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
+        if dtype not in self._evaluators:
+            problem = self._problem
+            if problem.backend == "reference":
+                constant = torch.zeros(len(self._index), dtype=dtype, device=self._index.device)
+                self._evaluators[dtype] = DefinitionTiles(problem, self._index), constant, 0.0
+            else:
+                state = prepare(problem, self._index, dtype)
+                evaluator: Evaluator
+                if problem.backend == "native":
+                    evaluator = NativeTiles(state, self._plan.columns, self._workspace)
+                else:
+                    evaluator = TorchTiles(state, problem.memory_budget // 4)
+                self._evaluators[dtype] = evaluator, state.constant, state.product_error
+        return self._evaluators[dtype]
+
+    def _compete(
+        self, tile: Tile, squares: Squares, dtype: torch.dtype, allowed: Tensor | None
+    ) -> None:
+        value, size, blur2 = squares
+        worst = -torch.inf if self._plan.largest else torch.inf
+        if allowed is not None:
+            value = value.masked_fill(~allowed, worst)
+        # Most positions gain nothing from a tile: one look at their best tells.
+        best = (value.amax(1) if self._plan.largest else value.amin(1))[:, None]
+        low, high = self._bounds(best, size.max()[None], blur2.max()[None], dtype, slice(None))
+        reach = high[:, 0].double()
+        rows = (~(reach < self._contenders.threshold)).nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        value = value[rows]
+        low, high = self._bounds(value, size, blur2, dtype, rows)
+        excluded = value == worst
+        self._contenders.see(
+            rows,
+            tile.number,
+            low.masked_fill(excluded, -torch.inf),
+            high.masked_fill(excluded, -torch.inf),
+        )
+
+    def _bounds(
+        self,
+        value: Tensor,
+        size: Tensor,
+        blur2: Tensor,
+        dtype: torch.dtype,
+        rows: Tensor | slice,
+    ) -> tuple[Tensor, Tensor]:
+        """Of the norm whose square was computed as `value` (r, m); negated to find the smallest."""
+        _, constant, error = self._evaluator(dtype)
+        slack = 2 * error * (size + constant[rows, None])
+        blur = blur2.sqrt()
+        low = (value - slack).clamp(min=0).sqrt() - blur
+        high = (value + slack).clamp(min=0).sqrt() + blur
+        # What is not a number may be anything.
+        low, high = low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
+        return (low, high) if self._plan.largest else (-high, -low)
+
+    def _tighten(self) -> None:
+        """Bounds in float64 for the pairs held."""
+        held = self._contenders
+        if self._problem.backend == "reference" or len(held) == 0:
+            return
+        numbers, which = held.candidate.unique(return_inverse=True)
+        low, high = (torch.empty_like(held.position, dtype=torch.float64) for _ in range(2))
+        for first in range(0, len(numbers), self._plan.columns):
+            part = slice(first, first + self._plan.columns)
+            rows = self._table.rows(numbers[part]).double()
+            squares = self._evaluator(torch.float64)[0].squares(
+                rows, own_scores(rows, self._problem.W)
+            )
+            low_part, high_part = self._bounds(*squares, torch.float64, slice(None))
+            here = (which >= first) & (which < first + len(rows))
+            at = held.position[here], which[here] - first
+            low[here], high[here] = low_part[at], high_part[at]
+        held.tighten(low, high)
+
+    def verified(self) -> Pairs:
+        """The pairs that may be best, their values from the change itself, in float64."""
+        if len(self._contenders) > 2 * (len(self._index) + self._plan.k):
+            self._tighten()
+        held = self._contenders
+        numbers, which = held.candidate.unique(return_inverse=True)
+        rows = self._table.rows(numbers).double()
+        # Equal rows have equal values: a vocabulary may hold many.
+        rows, same = rows.unique(dim=0, return_inverse=True)
+        pairs = torch.stack([held.position, same[which]])
+        pairs, back = pairs.unique(dim=1, return_inverse=True)
+        value = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])[back]
+        return Pairs(held.position, held.candidate, value)
+
+    def values(self, numbers: Tensor) -> Tensor:
+        """‖φ(X') - φ(X)‖ (P, m), float64, for the candidates `numbers` (m,)."""
+        parts = []
+        for part in numbers.split(self._plan.columns):
+            rows = self._table.rows(part).to(self.dtype)
+            own = own_scores(rows, self._problem.W.to(self.dtype))
+            squares = self._evaluator(self.dtype)[0].squares(rows, own)
+            parts.append(self._certain(rows, squares, self.dtype))
+        norms = torch.cat(parts, 1)
+        if self._allowed is None:
+            return norms
+        column = torch.searchsorted(self._table.numbers, numbers)
+        return norms.masked_fill(~self._allowed[:, column], torch.nan)
+
+    def _certain(self, rows: Tensor, squares: Squares, dtype: torch.dtype) -> Tensor:
+        """Norms (P, m), float64, as exact as is promised for the dtype of X."""
+        value, size, blur2 = squares
+        norms = value.clamp(min=0).double().sqrt()
+        if self._problem.backend == "reference":
+            return norms
+        _, constant, _ = self._evaluator(dtype)
+        accuracy = self._problem.dtype
+        share = ROUNDING[accuracy]
+        rounding = torch.finfo(dtype).eps * 2 * (size + constant[:, None]).double()
+        doubtful = rounding > share * self._problem.unit2(norms, accuracy)
+        # Typical, not worst-case rounding of the scores: the bound without its factor d.
+        floor = norms.clamp(min=1e-3 * float(self._problem.norm))
+        doubtful |= 8 / rows.shape[1] * blur2.sqrt().double() > share * floor
+        doubtful |= ~norms.isfinite()
+        columns = doubtful.any(0).nonzero()[:, 0]
+        if len(columns) == 0:
+            return norms
+        if dtype == torch.float32:
+            for part in columns.split(self._plan.columns):
+                again = rows[part].double()
+                squares = self._evaluator(torch.float64)[0].squares(
+                    again, own_scores(again, self._problem.W)
+                )
+                norms[:, part] = torch.where(
+                    doubtful[:, part],
+                    self._certain(again, squares, torch.float64),
+                    norms[:, part],
+                )
+            return norms
+        p, c = doubtful.nonzero(as_tuple=True)
+        return norms.index_put((p, c), self._problem.replaced_norms(self._index[p], rows[c]))

@@ -1,0 +1,363 @@
+"""`substitute`: the word of a vocabulary that changes a real text most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from wsfast import _checks
+from wsfast._checks import Array
+from wsfast._plain import plain
+from wsfast._progress import progress_bar
+from wsfast._random import random_weights
+from wsfast.sensitivity.arrays import to_numpy
+from wsfast.sensitivity.raf import raf_sensitivity
+from wsfast.sensitivity.result import SensitivityResult
+from wsfast.substitution.result import Substitution, SubstitutionResult
+from wsfast.substitution.search import self_scores, substitution_sensitivity
+from wsfast.text import checks, models, places
+from wsfast.text.embed import embed
+from wsfast.text.embedded import Embedded
+from wsfast.text.tokens import encode
+from wsfast.text.vocabulary import Vocabulary, vocabulary_of
+
+
+class Replacement(NamedTuple):
+    """One word put in place of another.
+
+    Attributes
+    ----------
+    position : int
+        Token of the text that is replaced.
+    old, new : str
+        The token as the text writes it, and the token that comes in its place; "##" in front of
+        those that continue a word.
+    value : float
+        Relative change of the features, ‖φ(X') - φ(X)‖ / ‖φ(X)‖; the mean over draws of W.
+    distance : float
+        ‖v - x_i‖, the norm of the change of the word's vector.
+    text : str
+        The text with the replacement in it.
+    """
+
+    position: int
+    old: str
+    new: str
+    value: float
+    distance: float
+    text: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replacements:
+    """The words that change a text most (or least), and how near they come to the worst case.
+
+    Attributes
+    ----------
+    replacements : list of Replacement
+        Largest change first; smallest first, if those were searched. With draws of W, the pairs
+        that are among the `top_k` of any draw, in the order of their means.
+    gap : float
+        Change that the first of them makes, over S: the largest that any vector in the ball of
+        radius √d around a word can make. With draws, the means of both.
+    gap_at_distance : float
+        The same, over the largest change of any vector as near as that word. The word is one of
+        them, so this is at most 1.
+    result : SubstitutionResult
+        What the search found: the best candidate of every position, heat maps. Labelled with the
+        words of the text and those of the vocabulary; its candidates are token ids.
+    embedded : Embedded
+        The text, its tokens and their vectors X (n, d).
+    sensitivity, sensitivity_at_distance : SensitivityResult
+        Searches of the ball, of radius √d and of the first word's distance, at the positions that
+        were searched here.
+    """
+
+    replacements: list[Replacement]
+    gap: float
+    gap_at_distance: float
+    result: SubstitutionResult
+    embedded: Embedded
+    sensitivity: SensitivityResult
+    sensitivity_at_distance: SensitivityResult
+
+    def __repr__(self) -> str:
+        from wsfast.report.replacements import describe
+
+        return describe(self)
+
+    def _repr_html_(self) -> str:
+        from wsfast.report.replacements import to_html
+
+        return to_html(self)
+
+
+@overload
+def substitute(
+    texts: str,
+    model: str | tuple[Any, Any] = ...,
+    *,
+    position: int | str | None = ...,
+    candidates: Sequence[str] | None = ...,
+    top_k: int = ...,
+    largest: bool = ...,
+    tokens: str = ...,
+    max_tokens: int | None = ...,
+    W: Array | None = ...,
+    draws: int | None = ...,
+    seed: int = ...,
+    backend: str | None = ...,
+    progress: bool = ...,
+) -> Replacements: ...
+
+
+@overload
+def substitute(
+    texts: list[str] | tuple[str, ...],
+    model: str | tuple[Any, Any] = ...,
+    *,
+    position: int | str | None = ...,
+    candidates: Sequence[str] | None = ...,
+    top_k: int = ...,
+    largest: bool = ...,
+    tokens: str = ...,
+    max_tokens: int | None = ...,
+    W: Array | None = ...,
+    draws: int | None = ...,
+    seed: int = ...,
+    backend: str | None = ...,
+    progress: bool = ...,
+) -> list[Replacements]: ...
+
+
+@plain
+def substitute(
+    texts: str | list[str] | tuple[str, ...],
+    model: str | tuple[Any, Any] = models.PACKAGED,
+    *,
+    position: int | str | None = None,
+    candidates: Sequence[str] | None = None,
+    top_k: int = 20,
+    largest: bool = True,
+    tokens: str = "words",
+    max_tokens: int | None = None,
+    W: Array | None = None,
+    draws: int | None = None,
+    seed: int = 0,
+    backend: str | None = None,
+    progress: bool = False,
+) -> Replacements | list[Replacements]:
+    """Real words that change a text most: which word, where, by how much.
+
+    Every word of the text is replaced by every candidate of the model's vocabulary, and the
+    relative change ‖φ(X') - φ(X)‖ / ‖φ(X)‖ of the random attention features φ(X) =
+    softmax(X W Xᵀ/√d) X is computed for each pair. X holds rows of the raw input-embedding table,
+    scaled to norm √d, and the candidates are rows of the same table, scaled in the same way: a
+    replacement moves one row of X to another row of that table, and nothing else.
+
+    Parameters
+    ----------
+    texts : str, or list of str
+        One text gives one result, a list gives a list. The vocabulary is prepared once, and that of
+        a model given by name is kept for later calls.
+    model : str or (model, tokenizer)
+        As in :func:`wsfast.embed`.
+    position : int or str, optional
+        Where to replace: the number of a token, or a word of the text, at all its occurrences. Of a
+        word that the tokenizer splits, each token is a position of its own. By default everywhere.
+    candidates : sequence of str, optional
+        The words to try, each of them a single token, in the case that the tokenizer takes: "Hate"
+        is "hate" for a tokenizer that lowers all words. By default those of `tokens`.
+    top_k : int, default 20
+        How many replacements to return; fewer where there are fewer pairs.
+    largest : bool, default True
+        Whether to return the largest changes, or the smallest: the most harmless replacements.
+    tokens : {"words", "whole", "all"}, default "words"
+        Which tokens of the vocabulary to try where `candidates` does not say: alphabetic whole
+        words; also numbers and punctuation; or also pieces of words ("##ness"). Special and unused
+        tokens are never tried, nor is one whose row is zero, which cannot be scaled. No word is
+        replaced by itself.
+    max_tokens : int, optional
+        Keep only the first `max_tokens` tokens of a text.
+    W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
+        Attention weights, in float32. By default random, as `random_weights` gives for `seed`.
+    draws : int, optional
+        Number R of independent random W; not together with `W`.
+    seed : int, default 0
+        Of the random W.
+    backend : {"reference", "torch", "native"}, optional
+        As in :func:`wsfast.substitution_sensitivity`.
+    progress : bool, default False
+        Whether to show a progress bar; of a list, in texts.
+
+    Returns
+    -------
+    Replacements or list of Replacements
+
+    Raises
+    ------
+    ImportError
+        If the extra ``text`` is not installed.
+    TypeError, ValueError
+        For a position or word that the text does not have, candidates that are not single tokens
+        (the message names them), a text where no candidate is left, and what :func:`wsfast.embed`
+        and :func:`wsfast.substitution_sensitivity` refuse.
+
+    Notes
+    -----
+    Word sensitivity is that of Bombari & Mondelli (arXiv 2402.02969), with real words in place of
+    the ball of their definition (5). Tokenizers that mark the start of a word by a blank have
+    another token for a word at the very start of a text: candidates are those after a blank.
+
+    Examples
+    --------
+    >>> love = substitute("I love her much", position="love")  # doctest: +SKIP
+    >>> love.replacements[0].text, love.gap  # doctest: +SKIP
+    """
+    checks.check_texts(texts)
+    checks.check_model(model)
+    checks.check_position(position)
+    checks.check_candidates(candidates)
+    checks.check_tokens(tokens)
+    checks.check_max_tokens(max_tokens)
+    _checks.flag("progress", progress)
+    top_k = _checks.integer("top_k", top_k, low=1)
+    seed = _checks.seed(seed)
+    embedded = embed(texts, model, "words", max_tokens=max_tokens)
+    listed = [embedded] if isinstance(embedded, Embedded) else embedded
+    vocabulary = vocabulary_of(model)
+    tokenizer = (models.load(model) if isinstance(model, str) else model)[1]
+    allowed = (
+        vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
+    )
+    if W is None:
+        scores = vocabulary.self_scores(seed, draws)
+    else:
+        _checks.weights(W, _checks.texts(listed[0].X))  # self_scores would find fault with E
+        scores = self_scores(vocabulary.E, W)
+    several = len(listed) > 1
+    options: dict[str, Any] = {"W": W, "draws": draws, "seed": seed, "backend": backend}
+    results = []
+    with progress_bar(len(listed), "text", progress and several) as bar:
+        for index, one in enumerate(listed):
+            ids = _token_ids(tokenizer, one, max_tokens)
+            mask = allowed.repeat(len(ids), 1)
+            mask[torch.arange(len(ids)), ids] = False  # no word for itself
+            at = places.positions(position, one, index)
+            found = int(mask[at].sum())
+            checks.check_any_candidate(index, found)
+            result = substitution_sensitivity(
+                one.X,
+                vocabulary.E,
+                positions=at,
+                candidates=mask,
+                top_k=min(top_k, found),
+                largest=largest,
+                self_scores=scores,
+                progress=progress and not several,
+                **options,
+            )
+            result = result.with_words(places.labels(one)).with_names(vocabulary.names)
+            results.append(_collect(result, one, vocabulary, at, options))
+            bar.update(1)
+    return results if isinstance(embedded, list) else results[0]
+
+
+def _token_ids(tokenizer: Any, embedded: Embedded, max_tokens: int | None) -> Tensor:
+    """Rows of the table that the rows of X come from, (n,) int64."""
+    encoding = encode(tokenizer, embedded.text, max_tokens)
+    ids = zip(encoding.inputs["input_ids"], encoding.special, strict=True)
+    return torch.tensor([i for i, special in ids if not special], device=embedded.X.device)
+
+
+def _collect(
+    result: SubstitutionResult,
+    embedded: Embedded,
+    vocabulary: Vocabulary,
+    at: list[int],
+    options: dict[str, Any],
+) -> Replacements:
+    drawn = "draws" in result.axes
+    rows = _means(result, embedded, vocabulary, options) if drawn else result.top()
+    replacements = []
+    for row in rows:
+        change = vocabulary.E[row.candidate].double() - embedded.X[row.position].double()
+        text = places.replaced(
+            embedded,
+            row.position,
+            vocabulary.texts[row.candidate],
+            whole=bool(vocabulary.whole[row.candidate]),
+        )
+        replacements.append(
+            Replacement(row.position, row.word, row.name, row.value, float(change.norm()), text)
+        )
+    first = replacements[0]
+    ball, near = (
+        raf_sensitivity(embedded.X, radius=radius, positions=at, **options)
+        for radius in (None, first.distance)
+    )
+    # The search of the ball may end below a point that is known to lie in it: the word itself.
+    reached = max(_mean(near), first.value)
+    return Replacements(
+        replacements=replacements,
+        gap=_share(first.value, _mean(ball)),
+        gap_at_distance=_share(first.value, reached),
+        result=result,
+        embedded=embedded,
+        sensitivity=ball,
+        sensitivity_at_distance=near,
+    )
+
+
+def _share(value: float, whole: float) -> float:
+    return value / whole if whole > 0 else math.nan
+
+
+def _mean(result: SensitivityResult) -> float:
+    return float(to_numpy(result.value).mean())
+
+
+def _means(
+    result: SubstitutionResult,
+    embedded: Embedded,
+    vocabulary: Vocabulary,
+    options: dict[str, Any],
+) -> list[Substitution]:
+    """Pairs that are among the best of any draw, best mean over all draws first; k of them."""
+    positions, candidates = (
+        torch.as_tensor(array).flatten().tolist()
+        for array in (result.top_position, result.top_candidate)
+    )
+    pairs = sorted({(i, v) for i, v in zip(positions, candidates, strict=True) if v >= 0})
+    rows = sorted({v for _, v in pairs})
+    column = {v: k for k, v in enumerate(rows)}
+    tried = torch.zeros(len(embedded), len(rows), dtype=torch.bool, device=embedded.X.device)
+    for i, v in pairs:
+        tried[i, column[v]] = True
+    W = options["W"]
+    if W is None:
+        d, seed, X = vocabulary.E.shape[1], options["seed"], embedded.X
+        W = random_weights(d, draws=options["draws"], seed=seed, dtype=X.dtype, device=X.device)
+    # In float64: a table of float32 has its rounding, unlike the ranking of each draw.
+    found = substitution_sensitivity(
+        embedded.X.double(),
+        vocabulary.E[rows].double(),
+        torch.as_tensor(W).double(),
+        candidates=tried,
+        top_k=1,
+        full=True,
+        backend=options["backend"],
+    )
+    means = torch.as_tensor(found.table).mean(0)
+    sign = -1 if result.largest else 1
+    pairs.sort(key=lambda pair: sign * float(means[pair[0], column[pair[1]]]))
+    words = result.words or []
+    return [
+        Substitution(i, v, float(means[i, column[v]]), str(words[i]), vocabulary.names[v])
+        for i, v in pairs[: int(result.top_value.shape[-1])]
+    ]
