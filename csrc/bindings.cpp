@@ -165,7 +165,7 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                        Address dominated_start, Address dominated_row, Address dominated,
                        Address key_shift, Address gram, Address phi_words, double shift,
                        double radius, double phi_radius, double score_error, double key_error,
-                       double own_error) {
+                       double own_error, double score_offset) {
              return State{static_cast<wsfast::WeightFn>(weight_fn),
                           positions,
                           n,
@@ -189,7 +189,8 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                           phi_radius,
                           score_error,
                           key_error,
-                          own_error};
+                          own_error,
+                          score_offset};
            }),
            py::kw_only(), py::arg("weight_fn"), py::arg("positions"), py::arg("n"),
            py::arg("index"), py::arg("full"), py::arg("phi2"), py::arg("base_weight"),
@@ -197,7 +198,7 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
            py::arg("plain"), py::arg("dominated_start"), py::arg("dominated_row"),
            py::arg("dominated"), py::arg("key_shift"), py::arg("gram"), py::arg("phi_words"),
            py::arg("shift"), py::arg("radius"), py::arg("phi_radius"), py::arg("score_error"),
-           py::arg("key_error"), py::arg("own_error"));
+           py::arg("key_error"), py::arg("own_error"), py::arg("score_offset"));
 
   py::class_<Tile>(m, ("SubstitutionTile" + suffix).c_str())
       .def(py::init([](std::int64_t candidates, std::int64_t stride, Address scores, Address base,

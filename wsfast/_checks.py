@@ -408,8 +408,7 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
         dtype, device = tensor.dtype, tensor.device
     if E.ndim != 2 or E.shape[1] != inputs.d or 0 in E.shape:
         raise ValueError(
-            f"E must have shape (V, {inputs.d}), V >= 1, for X with d = {inputs.d}, "
-            f"got {_shape(E)}"
+            f"E must have shape (V, {inputs.d}), V >= 1, for X with d = {inputs.d}, got {_shape(E)}"
         )
     if (torch.float32 if dtype in _HALF else dtype) != inputs.dtype:
         raise TypeError(f"E must have the dtype of X, {inputs.dtype}, got {dtype}")

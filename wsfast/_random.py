@@ -16,6 +16,7 @@ from wsfast import _checks
 
 # Streams below 2^63 are the draws of W; the search has its own.
 START_STREAM = 1 << 63
+NORM_STREAM = START_STREAM + 1
 
 _CENTRAL = (
     (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,

@@ -132,6 +132,7 @@ struct SubstitutionState {
   // Bounds of the rounding error of scores, over the norm of v as given (own_error: over its
   // square).
   double score_error, key_error, own_error;
+  double score_offset;  // of a row's log-sum-exp
 };
 
 // The candidates of one tile; `stride` columns a row.

@@ -69,7 +69,7 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   const T key_error = T(in.key_error) * given, own_error = T(in.own_error) * given * given;
   T blur, size;
   if constexpr (G::kExponential) {
-    blur = T(2) * radius * (key_error + own_no_top.own * own.rest * own_error);
+    blur = radius * (key_error + T(2) * own_no_top.own * own.rest * own_error);
     size = radius + T(in.phi_radius);
   } else {
     const T possible = live * key_error + (own_score > -own_error ? own_error : none);
@@ -415,9 +415,7 @@ struct NormsBlock {
     const T *v2 = tile.norm2 + column, radius = T(in.radius), score_error = T(in.score_error);
     for (Index l = 0; l < L; ++l) {
       strength[l] = response[l] = T(0);
-      // Softmax: the row's log-sum-exp is rounded as well.
-      const T v = root_of(v2[l]);
-      error[l] = score_error * (G::kExponential ? v + radius + T(2) * T(in.shift) : v);
+      error[l] = score_error * root_of(v2[l]) + T(in.score_offset);
     }
     own_rows();
     dominated_pairs();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import definition
@@ -298,9 +299,10 @@ def test_repr_has_the_numbers(love):
 
 def test_html_is_escaped_and_has_the_maps():
     html = compare("so < b", "so > b")._repr_html_()
-    assert "&lt;" in html
-    assert "&gt;" in html
-    assert "<script" not in html
+    assert ">&lt;</th>" in html
+    assert ">&gt;</th>" in html
+    assert "so < b" not in html
+    assert "<<" not in html
     assert html.count("<table>") == html.count("</table>") == 4
     assert html.count("<td") == 2 * (3 * 3 + 5 * 5)
 
@@ -357,10 +359,10 @@ def test_plot_of_a_model_without_attention(fnet, pyplot):
 
 
 @pytest.mark.needs("plots")
-def test_plot_of_words_that_matplotlib_could_read(pyplot):
-    axes = compare("so $ what $", "so $ that $").plot()
-    axes[0, 0].figure.canvas.draw()
-    assert axes[0, 0].get_xticklabels()[1].get_text() == "$"
+def test_plot_of_words_that_matplotlib_could_read(love, pyplot):
+    (row,) = replace(love, tokens_a=["$\\no$", "a$_$", "her", "much"]).plot("random")
+    row[0].figure.canvas.draw()
+    assert row[0].get_xticklabels()[0].get_text() == "$\\no$"
 
 
 @pytest.mark.needs("plots")

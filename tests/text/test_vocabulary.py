@@ -177,6 +177,9 @@ def test_words_of_a_byte_level_tokenizer(byte_level):
     assert found.names[vocabulary[part]] == f"##{part}"
     assert not found.whole[vocabulary[part]]
     assert not found.whole[vocabulary["Ġ"]]
+    (escape,) = byte_level[1].tokenize("\x1b")
+    assert not found.whole[vocabulary[escape]]
+    assert all(map(str.isprintable, found.names))
 
 
 def test_words_of_a_byte_level_tokenizer_beyond_ascii(monkeypatch):

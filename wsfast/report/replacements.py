@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
 _SHOWN = 5  # replacements in a repr
+_MOST_IN_REPR = 80  # characters of the text there
 _MOST_CHARACTERS = 160  # of a text that is shown again for each of its replacements
 
 # No script, no font, no address: the page works offline, in a light theme and in a dark one.
@@ -53,7 +54,9 @@ def describe(found: Replacements) -> str:
     lines = [printable(row) for row in map(_arrow, rows[:_SHOWN])]
     if len(rows) > _SHOWN:
         lines.append(f"… and {len(rows) - _SHOWN} more")
-    body = "\n  ".join([printable(found.embedded.text), *lines, *gap_lines(found)])
+    text = printable(found.embedded.text)
+    head = text if len(text) <= _MOST_IN_REPR else f"{text[: _MOST_IN_REPR - 1]}…"
+    body = "\n  ".join([head, *lines, *gap_lines(found)])
     return f"Replacements({body})"
 
 

@@ -166,7 +166,9 @@ def raf_sensitivity(
     return assemble(worst, inputs, options, about, draws=len(weights) if has_draws else None)
 
 
-def draw_weights(W: Array | None, draws: int | None, seed: int, inputs: Inputs) -> tuple[Tensor, bool]:
+def draw_weights(
+    W: Array | None, draws: int | None, seed: int, inputs: Inputs
+) -> tuple[Tensor, bool]:
     """W (R, d, d), and whether results have an axis of draws."""
     if W is not None:
         if draws is not None:

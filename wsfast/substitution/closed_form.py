@@ -53,7 +53,6 @@ class TorchTiles:
     def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
         """For candidates (m, d) and v·Wv/√d (m,)."""
         state, n = self._state, self._state.n
-        fn = state.weight_fn
         centred = candidates - state.shift
         v2 = centred.square().sum(-1)
         v = v2.sqrt()
@@ -65,9 +64,7 @@ class TorchTiles:
         self._add_others(value, scores, words, v_phi, v2)
 
         reach = v + state.radius
-        error = state.score_error * v
-        if fn.exponential:
-            error = state.score_error * (v + state.radius + 2 * state.shift_norm)
+        error = state.score_error * v + state.score_offset
         strength, felt = self._strength(scores, error)
         blur2 = (reach * error).square() * felt + attention.blur.square()
         return Squares(value, reach.square() * strength + attention.size.square(), blur2)
@@ -90,7 +87,7 @@ class TorchTiles:
             weight = (rest - shift).exp()
             own = _share(fn, own_score, torch.logaddexp(top_score, others))
             own_no_top = _share(fn, own_score, others)
-            blur = 2 * radius * (key_error + own_no_top.own * own.rest * own_error)
+            blur = radius * (key_error + 2 * own_no_top.own * own.rest * own_error)
         else:
             weight = fn.value(scores).masked_fill(at_top, 0.0)
             others = weight.sum(0)

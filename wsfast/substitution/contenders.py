@@ -36,37 +36,33 @@ class Contenders:
         """What the upper bound of a pair must reach, at each position (P,)."""
         return self._surest.clamp(max=self._kth)
 
-    def see(self, rows: Tensor, numbers: Tensor, low: Tensor, high: Tensor) -> None:
-        """Take in bounds (r, m) of the positions `rows` (r,) and the candidates `numbers` (m,)."""
-        low, high = low.double(), high.double()
-        self._surest[rows] = torch.maximum(self._surest[rows], low.amax(1))
-        self._raise_kth(low.flatten())
-        row, column = (high >= self.threshold[rows, None]).nonzero(as_tuple=True)
-        self._set(
-            torch.cat([self.position, rows[row]]),
-            torch.cat([self.candidate, numbers[column]]),
-            torch.cat([self._low, low[row, column]]),
-            torch.cat([self._high, high[row, column]]),
+    def expect(self, low: Tensor) -> None:
+        """Take note that each position (P,) has a new pair with this lower bound, yet to come."""
+        self._surest = torch.maximum(self._surest, low)
+        self._raise_kth(torch.cat([self._low, low]))
+
+    def add(self, position: Tensor, candidate: Tensor, low: Tensor, high: Tensor) -> None:
+        """Take in new pairs (Q,) with their bounds, float64."""
+        self._surest = self._surest.scatter_reduce(0, position, low, "amax")
+        position, candidate = (
+            torch.cat([self.position, position]),
+            torch.cat([self.candidate, candidate]),
         )
+        self._set(position, candidate, torch.cat([self._low, low]), torch.cat([self._high, high]))
 
     def tighten(self, low: Tensor, high: Tensor) -> None:
         """Better bounds (len(self),) of the pairs held, as far as they are better."""
         low, high = torch.maximum(self._low, low), torch.minimum(self._high, high)
         self._surest = self._surest.scatter_reduce(0, self.position, low, "amax")
-        self._kth = max(self._kth, _kth_largest(low, self._k))
         self._set(self.position, self.candidate, low, high)
 
     def _raise_kth(self, low: Tensor) -> None:
         # A pair that was dropped is below what `kth` was then, and so below what it becomes.
-        low = low[low > self._kth]
-        if len(low):
-            self._kth = max(self._kth, _kth_largest(torch.cat([self._low, low]), self._k))
+        if len(low) >= self._k:
+            self._kth = max(self._kth, float(low.topk(self._k).values[-1]))
 
     def _set(self, position: Tensor, candidate: Tensor, low: Tensor, high: Tensor) -> None:
+        self._raise_kth(low)
         keep = high >= self.threshold[position]
         self.position, self.candidate = position[keep], candidate[keep]
         self._low, self._high = low[keep], high[keep]
-
-
-def _kth_largest(values: Tensor, k: int) -> float:
-    return float(values.topk(k).values[-1]) if len(values) >= k else -torch.inf

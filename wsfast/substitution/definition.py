@@ -18,7 +18,9 @@ class DefinitionTiles:
 
     def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
         """For candidates (m, d); exact, so that there is no error to bound."""
-        m = len(candidates)
-        delta = candidates - self._problem.X[self._index, None]
-        value = self._problem.definition(self._index).squared_norms(delta)
-        return Squares(value, value.new_zeros(m), value.new_zeros(m))
+        problem, none = self._problem, candidates.new_zeros(len(candidates))
+        value = [
+            problem.definition(at).squared_norms((candidates - problem.X[at])[None])
+            for at in self._index.split(1)
+        ]
+        return Squares(torch.cat(value), none, none)

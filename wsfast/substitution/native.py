@@ -70,6 +70,7 @@ class NativeTiles:
             score_error=state.score_error,
             key_error=state.key_error,
             own_error=state.own_error,
+            score_offset=state.score_offset,
         )
         self._tile_type: Any = getattr(cpu, "SubstitutionTile" + _SUFFIX[dtype])
 

@@ -222,7 +222,7 @@ class _Part(NamedTuple):
     text: int
     draw: int
     problem: RafProblem
-    index: Tensor  # positions, counted among the words
+    words: Tensor  # int64, counted among the words
     at: Tensor  # the same, counted in the user's text
 
 
@@ -234,7 +234,7 @@ class _Found(NamedTuple):
     at: Tensor  # (p,) positions searched
     top: Tensor  # (k,) places of the best pairs
     at_positions: Tensor  # (p, k) norms of their candidates at every position
-    table: Tensor | None  # (p, C) norms
+    table: Tensor | None  # (p, C) relative changes
 
 
 def _search(
@@ -255,9 +255,7 @@ def _search(
     # A tile's columns: its copy, its product with W, the products with the text, their reduction.
     column = (3 * inputs.d + 8 * longest) * itemsize
     room = options.memory_budget // 2
-    plan = Plan(
-        options.top_k, options.largest, options.full, max(1, min(_COLUMNS, room // column))
-    )
+    plan = Plan(options.top_k, options.largest, options.full, max(1, min(_COLUMNS, room // column)))
     by_run: dict[tuple[int, int], list[tuple[_Part, TextSearch]]] = {}
     workspace = Workspace()
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
@@ -265,7 +263,7 @@ def _search(
             searches = []
             for part in group:
                 allowed = None if chosen.allowed is None else chosen.allowed[part.at]
-                search = TextSearch(part.problem, part.index, allowed, plan, table, workspace)
+                search = TextSearch(part.problem, part.words, allowed, plan, table, workspace)
                 searches.append((part, search))
                 by_run.setdefault((part.text, part.draw), []).append((part, search))
             _read(table, plan.columns, searches, weights, kept, bar)
@@ -294,7 +292,7 @@ def _groups(parts: list[_Part], room: int, itemsize: int) -> Iterator[list[_Part
     group: list[_Part] = []
     held = 0
     for part in parts:
-        size = TextSearch.memory(part.problem.n, len(part.index), itemsize)
+        size = TextSearch.memory(part.problem.n, len(part.words), itemsize)
         if group and held + size > room:
             yield group
             group, held = [], 0
@@ -391,7 +389,7 @@ def _assemble(
         at_positions[b, one.at] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]
-            rows[:, table.numbers] = (one.table / one.norm).to(like.dtype)
+            rows[:, table.numbers] = one.table
             values[b, one.at] = rows
     if bool(value.isnan().any()):
         texts = sorted({b // (draws or 1) for b in value.isnan().nonzero()[:, 0].tolist()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,6 +60,7 @@ class SubstitutionState:
     score_error: float  # bounds of the error of a score, over ‖v‖ (own: ‖v‖²)
     key_error: float
     own_error: float
+    score_offset: float  # of a row's log-sum-exp
     product_error: float  # of a squared norm, over the size of its terms
 
     @property
@@ -75,9 +76,7 @@ class Squares(NamedTuple):
     blur2: Tensor  # (m,) squared error of the norm that the rounding of scores may cause
 
 
-def prepare(
-    problem: RafProblem, index: Tensor, dtype: torch.dtype
-) -> SubstitutionState:
+def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
     """The state of the positions `index` (P,) int64, its real tensors in `dtype`."""
     text = problem.text
     fn, n, d = text.weight_fn, problem.n, problem.d
@@ -137,16 +136,15 @@ def prepare(
         score_error=(d + 16) * unit * _longest(text.queries),
         key_error=(d + 16) * unit * _longest(text.keys),
         own_error=(2 * d + 16) * unit * problem.weights.norm_bound * d**-0.5,
+        score_offset=4 * unit * float(full.abs().max()) if fn.exponential else 0.0,
         product_error=2 * (d + n + 64) * unit,
     )
-    return replace(
-        state,
-        **{
-            name: value.to(dtype)
-            for name, value in vars(state).items()
-            if isinstance(value, Tensor) and value.is_floating_point()
-        },
-    )
+    cast: dict[str, Any] = {
+        name: value.to(dtype)
+        for name, value in vars(state).items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    return replace(state, **cast)
 
 
 def _longest(rows: Tensor) -> float:

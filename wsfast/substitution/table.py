@@ -73,4 +73,5 @@ class CandidateTable:
         if isinstance(part, np.ndarray):
             # A copy: the array may be read-only, mapped from a file, or of foreign byte order.
             part = torch.from_numpy(np.array(part, dtype=part.dtype.newbyteorder("=")))
-        return part.detach().to(self._device, self._dtype)
+        tensor: Tensor = part.detach().to(self._device, self._dtype)
+        return tensor

@@ -48,7 +48,8 @@ class Plan(NamedTuple):
 
 def own_scores(rows: Tensor, W: Tensor) -> Tensor:
     """v·Wv/√d (m,) of the rows v (m, d)."""
-    return ((rows @ W) * rows).sum(-1) * rows.shape[-1] ** -0.5
+    scores: Tensor = ((rows @ W) * rows).sum(-1) * rows.shape[-1] ** -0.5
+    return scores
 
 
 class TextSearch:
@@ -86,9 +87,9 @@ class TextSearch:
         ordinary = 1e-12 < float(problem.X.norm()) < _LARGE
         exact = problem.backend == "reference" or not ordinary
         self.dtype = torch.float64 if exact else problem.dtype
-        self.table: Tensor | None = None
+        self.table: Tensor | None = None  # (P, C) relative changes
         if plan.full:
-            self.table = torch.full((len(index), len(table)), torch.nan, dtype=torch.float64)
+            self.table = index.new_full((len(index), len(table)), torch.nan, dtype=problem.dtype)
 
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
@@ -103,7 +104,7 @@ class TextSearch:
             norms = self._certain(rows, squares, dtype)
             if allowed is not None:
                 norms = norms.masked_fill(~allowed, torch.nan)
-            self.table[:, tile.place] = norms.to(self.table)
+            self.table[:, tile.place] = (norms / self._problem.norm).to(self.table)
             squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
         self._compete(tile, squares, dtype, allowed)
         if len(self._contenders) > _MANY * (len(self._index) + self._plan.k):
@@ -138,42 +139,55 @@ class TextSearch:
     def _compete(
         self, tile: Tile, squares: Squares, dtype: torch.dtype, allowed: Tensor | None
     ) -> None:
+        """Take in the pairs of a tile that may be best: most are told by one comparison."""
         value, size, blur2 = squares
-        worst = -torch.inf if self._plan.largest else torch.inf
+        largest = self._plan.largest
         if allowed is not None:
-            value = value.masked_fill(~allowed, worst)
-        # Most positions gain nothing from a tile: one look at their best tells.
-        best = (value.amax(1) if self._plan.largest else value.amin(1))[:, None]
-        low, high = self._bounds(best, size.max()[None], blur2.max()[None], dtype, slice(None))
-        reach = high[:, 0].double()
-        rows = (~(reach < self._contenders.threshold)).nonzero()[:, 0]
+            value = value.masked_fill(~allowed, -torch.inf if largest else torch.inf)
+        best = value.amax(1) if largest else value.amin(1)
+        everywhere = torch.arange(len(best), device=best.device)
+        low, _ = self._bounds(best, size.max(), blur2.max(), everywhere, dtype)
+        self._contenders.expect(low.masked_fill(best.isinf(), -torch.inf))
+        cut = self._cut(self._contenders.threshold, size, blur2, dtype)
+        # Not written the other way round: what is not a number may be anything.
+        rows = (~(best < cut) if largest else ~(best > cut)).nonzero()[:, 0]
         if len(rows) == 0:
             return
-        value = value[rows]
-        low, high = self._bounds(value, size, blur2, dtype, rows)
-        excluded = value == worst
-        self._contenders.see(
-            rows,
-            tile.number,
-            low.masked_fill(excluded, -torch.inf),
-            high.masked_fill(excluded, -torch.inf),
-        )
+        value, cut = value[rows], cut[rows, None]
+        r, c = (~(value < cut) if largest else ~(value > cut)).nonzero(as_tuple=True)
+        p = rows[r]
+        if allowed is not None:
+            inside = allowed[p, c]
+            r, p, c = r[inside], p[inside], c[inside]
+        low, high = self._bounds(value[r, c], size[c], blur2[c], p, dtype)
+        self._contenders.add(p, tile.number[c], low, high)
+
+    def _cut(self, threshold: Tensor, size: Tensor, blur2: Tensor, dtype: torch.dtype) -> Tensor:
+        """What a square must reach (or not exceed) for its bound to reach `threshold` (P,)."""
+        _, constant, error = self._evaluator(dtype)
+        slack = 2 * error * (size.max() + constant)
+        blur = blur2.max().double().sqrt()
+        if self._plan.largest:
+            cut = (threshold - blur).clamp(min=0).square() - slack
+        else:
+            cut = (blur - threshold).clamp(min=0).square() + slack
+        # The comparison rounds as well.
+        shift = 1e-6 * cut.abs()
+        return (cut - shift if self._plan.largest else cut + shift).to(dtype)
 
     def _bounds(
-        self,
-        value: Tensor,
-        size: Tensor,
-        blur2: Tensor,
-        dtype: torch.dtype,
-        rows: Tensor | slice,
+        self, value: Tensor, size: Tensor, blur2: Tensor, position: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Of the norm whose square was computed as `value` (r, m); negated to find the smallest."""
+        """Of the norms whose squares were computed as `value` (Q,), float64.
+
+        Negated to find the smallest.
+        """
         _, constant, error = self._evaluator(dtype)
-        slack = 2 * error * (size + constant[rows, None])
-        blur = blur2.sqrt()
+        value = value.double()
+        slack = 2 * error * (size + constant[position]).double()
+        blur = blur2.double().sqrt()
         low = (value - slack).clamp(min=0).sqrt() - blur
         high = (value + slack).clamp(min=0).sqrt() + blur
-        # What is not a number may be anything.
         low, high = low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
         return (low, high) if self._plan.largest else (-high, -low)
 
@@ -190,10 +204,10 @@ class TextSearch:
             squares = self._evaluator(torch.float64)[0].squares(
                 rows, own_scores(rows, self._problem.W)
             )
-            low_part, high_part = self._bounds(*squares, torch.float64, slice(None))
             here = (which >= first) & (which < first + len(rows))
-            at = held.position[here], which[here] - first
-            low[here], high[here] = low_part[at], high_part[at]
+            p, c = held.position[here], which[here] - first
+            value, size, blur2 = squares
+            low[here], high[here] = self._bounds(value[p, c], size[c], blur2[c], p, torch.float64)
         held.tighten(low, high)
 
     def verified(self) -> Pairs:
@@ -237,7 +251,7 @@ class TextSearch:
         doubtful = rounding > share * self._problem.unit2(norms, accuracy)
         # Typical, not worst-case rounding of the scores: the bound without its factor d.
         floor = norms.clamp(min=1e-3 * float(self._problem.norm))
-        doubtful |= 8 / rows.shape[1] * blur2.sqrt().double() > share * floor
+        doubtful |= blur2.sqrt().double() / rows.shape[1] > share * floor
         doubtful |= ~norms.isfinite()
         columns = doubtful.any(0).nonzero()[:, 0]
         if len(columns) == 0:

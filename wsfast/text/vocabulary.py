@@ -87,7 +87,7 @@ class Vocabulary:
 
     def _row(self, word: str, tokenizer: Any) -> tuple[int, str]:
         """Row of a word, or why it has none."""
-        # Some tokenizers mark a word by the blank before it, others add that blank themselves.
+        # With a blank first, which marks a word for some tokenizers; others add it themselves.
         tried = [
             tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             for text in (f" {word.strip()}", word.strip())
@@ -96,10 +96,9 @@ class Vocabulary:
         if not single:
             pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(tried[-1])))
             return 0, f"(its tokens: {pieces or 'none'})"
-        row = max(single, key=lambda i: (bool(self.usable[i]), bool(self.whole[i])))
-        if bool(self.usable[row]):
-            return row, ""
-        zero = not bool(self.E[row].any())
+        if usable := [i for i in single if bool(self.usable[i])]:
+            return usable[0], ""
+        zero = not bool(self.E[single[0]].any())
         return 0, "(its row is zero)" if zero else "(unknown, or a special token)"
 
     def self_scores(self, seed: int, draws: int | None) -> Tensor:
@@ -204,6 +203,7 @@ def _after_blank(token: str, text: str) -> tuple[str, bool]:
     Punctuation follows a word without one, and yet stands alone.
     """
     stripped = text.strip()
-    if not stripped or "\N{REPLACEMENT CHARACTER}" in stripped:
-        return token, False  # a blank, or a part of a character: shown as the tokenizer writes it
+    # A blank, a control character, a part of a character: shown as the tokenizer writes it.
+    if not stripped or not stripped.isprintable() or "\N{REPLACEMENT CHARACTER}" in stripped:
+        return token, False
     return stripped, text[0].isspace() or not any(map(str.isalnum, stripped))
