@@ -1,0 +1,149 @@
+"""Checks of single values: numbers, flags, arrays."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = "Tensor | NDArray[Any]"
+"""A tensor or a NumPy array."""
+
+
+Texts: TypeAlias = "Array | Sequence[Array]"
+"""One text (n, d), a batch (B, n, d), or a list of texts (n_b, d)."""
+
+
+_REAL = (torch.float32, torch.float64)
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def shape_of(value: Any) -> str:
+    return str(tuple(value.shape))
+
+
+def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """`value` as an int in [low, high]."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < low or (high is not None and number > high):
+        bound = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"{name} must be {bound}, got {number}")
+    return number
+
+
+def number(name: str, value: Any, *, low: float) -> float:
+    """`value` as a finite float, at least `low`."""
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        real = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}") from None
+    except OverflowError:
+        real = math.inf
+    if not math.isfinite(real) or real < low:
+        raise ValueError(f"{name} must be finite and at least {low:g}, got {real}")
+    return real
+
+
+def seed(value: Any) -> int:
+    return integer("seed", value, low=0, high=2**64 - 1)
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def real_dtype(name: str, dtype: Any) -> None:
+    if dtype not in _REAL:
+        raise TypeError(f"{name} must be torch.float32 or torch.float64, got {dtype!r}")
+
+
+def weight_function(weight_fn: Any, normalize: Any) -> None:
+    if not isinstance(weight_fn, str) or weight_fn not in ("softmax", "relu"):
+        raise ValueError(f"weight_fn must be 'softmax' or 'relu', got {weight_fn!r}")
+    if not flag("normalize", normalize) and weight_fn == "softmax":
+        raise ValueError("normalize=False is for weight_fn='relu': softmax is always normalised")
+
+
+def real_tensor(name: str, value: Any) -> Tensor:
+    """`value` as a float32 or float64 tensor; half precision becomes float32."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be a plain array, got a masked one: give its mask as `mask`")
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "f" or value.dtype.itemsize > 8:
+            raise TypeError(f"{name} must hold real floating-point numbers, got {value.dtype}")
+        # A copy where NumPy's memory cannot be shared: reversed strides, foreign byte order,
+        # read-only.
+        native = value.dtype.newbyteorder("=")
+        shareable = value.flags.writeable and all(stride >= 0 for stride in value.strides)
+        tensor = torch.from_numpy(
+            value.astype(native, order="C", copy=not (shareable and value.dtype.isnative))
+        )
+    elif isinstance(value, Tensor):
+        tensor = value
+        if tensor.layout != torch.strided:
+            raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}")
+    else:
+        raise TypeError(
+            f"{name} must be a torch.Tensor or numpy.ndarray, got {type(value).__name__}"
+        )
+    if tensor.dtype in HALF:
+        return tensor.float()
+    if tensor.dtype not in _REAL:
+        raise TypeError(f"{name} must hold real floating-point numbers, got {tensor.dtype}")
+    return tensor
+
+
+def differentiable(tensor: Tensor) -> Tensor:
+    """`tensor`, or a copy that autograd takes where it comes from inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def finite(name: str, value: Tensor) -> None:
+    """Raise ValueError where `value` has NaN or infinity, with the first place of it."""
+    # NaN and infinity survive a sum, which costs far less than looking at every entry.
+    if math.isfinite(float(value.detach().sum())):
+        return
+    if not bool(torch.isfinite(value).all()):
+        where = (~torch.isfinite(value)).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, got {value[tuple(where)].item()} at index {tuple(where)}"
+        )
+
+
+def bool_tensor(name: str, value: Any) -> Tensor:
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value.copy())
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a bool tensor or array, got {type(value).__name__}")
+    if value.dtype != torch.bool:
+        raise TypeError(f"{name} must be bool (True where there is a word), got {value.dtype}")
+    return value
+
+
+def match(name: str, tensor: Tensor, X: Tensor) -> None:
+    if tensor.dtype != X.dtype:
+        raise TypeError(f"{name} must have the dtype of X, {X.dtype}, got {tensor.dtype}")
+    if tensor.device != X.device:
+        raise ValueError(f"{name} must be on the device of X, {X.device}, got {tensor.device}")
+
+
+def ndim(value: Any) -> int:
+    """Number of axes of a checked array."""
+    return int(value.ndim)
