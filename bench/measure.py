@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
 
 # A call shorter than this (seconds) is repeated within a turn.
 _SHORTEST = 5e-3
@@ -80,6 +84,18 @@ def seconds_per_call(run: Callable[[], object], calls: int = 1) -> float:
     for _ in range(calls):
         run()
     return (time.perf_counter() - start) / calls
+
+
+def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Slope of log(seconds) over log(size), fitted through all points."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def run_python(code: str, *arguments: object) -> list[float]:
+    """The numbers that `code` prints, run away from this folder by a fresh interpreter."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
 
 
 class Turns:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .measure import Row
+from .measure import Row, run_python
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,18 +34,11 @@ print(time.perf_counter() - start)
 """
 
 
-def _python(code: str, *arguments: object) -> list[float]:
-    """The numbers that `code` prints, run away from this folder by a fresh interpreter."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [float(word) for word in done.stdout.split()]
-
-
 @pytest.mark.one_thread
 @pytest.mark.cases("n", smoke=[256], quick=[8192], full=[])
 def test_memory(benchmark, record, threads, size, n):
     pytest.importorskip("resource", reason="peak memory is read by the module resource")
-    before, peak = benchmark.pedantic(_python, args=(MEMORY, n, threads), rounds=1)
+    before, peak = benchmark.pedantic(run_python, args=(MEMORY, n, threads), rounds=1)
     gib = 2**30
     benchmark.extra_info |= {"threads": threads, "peak bytes": peak, "bytes before": before}
     record(
@@ -66,7 +59,7 @@ def test_import(benchmark, record, size):
     times: list[float] = []
 
     def run() -> None:
-        times.extend(_python(IMPORT))
+        times.extend(run_python(IMPORT))
 
     rounds = {"smoke": 2, "quick": 5, "full": 11}[size]
     benchmark.pedantic(run, rounds=rounds)

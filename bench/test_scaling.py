@@ -13,7 +13,7 @@ import wsfast
 
 from . import baselines
 from .inputs import directions, text_and_weights
-from .measure import Row, seconds_per_call
+from .measure import Row, seconds_per_call, slope
 
 REPEATS = {"smoke": 1, "quick": 3, "full": 7}
 
@@ -48,9 +48,9 @@ def test_scaling(benchmark, record, threads, size, axis, fixed, values):
     if axis == "n":
         # One step at one position is timed; the search by definition takes n of them.
         medians["definition"] = medians["definition"] * np.array(values)
-    slopes = {name: _slope(values, seconds) for name, seconds in medians.items()}
+    slopes = {name: slope(values, seconds) for name, seconds in medians.items()}
     work = np.array([8 * n * n * d + 2 * n * d * d for n, d in shapes])
-    slopes["arithmetic"] = _slope(values, work)
+    slopes["arithmetic"] = slope(values, work)
     benchmark.extra_info |= {"threads": threads, "slopes": slopes}
     record(
         Row(
@@ -68,7 +68,3 @@ def _one_step(X: torch.Tensor, W: torch.Tensor) -> Callable[[], object]:
     phi = baselines.layer(X, W)
     delta = directions(1, X.shape[1])
     return lambda: baselines.batched_norms_and_gradient(X, W, phi, torch.tensor([0]), delta)
-
-
-def _slope(values: tuple[int, ...], y: np.ndarray) -> float:
-    return float(np.polyfit(np.log(values), np.log(y), 1)[0])

@@ -165,7 +165,8 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                        Address dominated_start, Address dominated_row, Address dominated,
                        Address key_shift, Address gram, Address phi_words, double shift,
                        double radius, double phi_radius, double score_error, double key_error,
-                       double own_error, double score_offset) {
+                       double own_error, double score_offset, double product_error,
+                       Address constant, Address removed_norm) {
              return State{static_cast<wsfast::WeightFn>(weight_fn),
                           positions,
                           n,
@@ -190,7 +191,10 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                           score_error,
                           key_error,
                           own_error,
-                          score_offset};
+                          score_offset,
+                          product_error,
+                          at<const T>(constant),
+                          at<const T>(removed_norm)};
            }),
            py::kw_only(), py::arg("weight_fn"), py::arg("positions"), py::arg("n"),
            py::arg("index"), py::arg("full"), py::arg("phi2"), py::arg("base_weight"),
@@ -198,17 +202,18 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
            py::arg("plain"), py::arg("dominated_start"), py::arg("dominated_row"),
            py::arg("dominated"), py::arg("key_shift"), py::arg("gram"), py::arg("phi_words"),
            py::arg("shift"), py::arg("radius"), py::arg("phi_radius"), py::arg("score_error"),
-           py::arg("key_error"), py::arg("own_error"), py::arg("score_offset"));
+           py::arg("key_error"), py::arg("own_error"), py::arg("score_offset"),
+           py::arg("product_error"), py::arg("constant"), py::arg("removed_norm"));
 
   py::class_<Tile>(m, ("SubstitutionTile" + suffix).c_str())
       .def(py::init([](std::int64_t candidates, std::int64_t stride, Address scores, Address base,
                        Address words, Address keys, Address own_score, Address norm2,
-                       Address attention, Address top, Address mean_products, Address value,
-                       Address size, Address blur) {
+                       Address attention, Address top, Address mean_products, Address threshold,
+                       Address value, Address size, Address blur) {
              return Tile{candidates,
                          stride,
-                         at<const T>(scores),
-                         at<const T>(base),
+                         at<T>(scores),
+                         at<T>(base),
                          at<const T>(words),
                          at<T>(keys),
                          at<const T>(own_score),
@@ -216,6 +221,7 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                          at<T>(attention),
                          at<std::int64_t>(top),
                          at<const T>(mean_products),
+                         at<const T>(threshold),
                          at<T>(value),
                          at<T>(size),
                          at<T>(blur)};
@@ -223,7 +229,7 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
            py::kw_only(), py::arg("candidates"), py::arg("stride"), py::arg("scores"),
            py::arg("base"), py::arg("words"), py::arg("keys"), py::arg("own_score"),
            py::arg("norm2"), py::arg("attention"), py::arg("top"), py::arg("mean_products"),
-           py::arg("value"), py::arg("size"), py::arg("blur"));
+           py::arg("threshold"), py::arg("value"), py::arg("size"), py::arg("blur"));
 
   m.def(
       "candidate_attention",

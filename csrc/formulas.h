@@ -1,4 +1,4 @@
-// The closed forms of docs/design.md, sections 2 and 3, for one (row j, perturbed word i) pair,
+// The closed forms of docs/design.md, sections 2 and 4, for one (row j, perturbed word i) pair,
 // written once for every kernel, on the CPU and on CUDA devices.
 //
 // Notation: t = y_j . Delta is the change of the score S_ji; `alpha` the new attention of row j on

@@ -1,4 +1,4 @@
-// The CPU kernels: everything between two matrix products (docs/design.md, section 5).  Plain
+// The CPU kernels: everything between two matrix products (docs/design.md, section 6).  Plain
 // pointers, row-major.
 //
 // Shapes: P positions, s starts, M = P s rows (row m belongs to position m / s), n words, d
@@ -133,14 +133,18 @@ struct SubstitutionState {
   // square).
   double score_error, key_error, own_error;
   double score_offset;  // of a row's log-sum-exp
+  // Rounding of a squared norm, over the size of its terms: what depends on v, and this (P).
+  double product_error;
+  const T* constant;
+  const T* removed_norm;  // (P) root of the sum of (a |x_i - phi_j| / b)^2
 };
 
 // The candidates of one tile; `stride` columns a row.
 template <typename T>
 struct SubstitutionTile {
   std::int64_t candidates, stride;
-  const T* scores;         // (n, stride) y_j.v
-  const T* base;           // (n, stride) z_j.v
+  T* scores;               // (n, stride) y_j.v; becomes the weight of v over the row's
+  T* base;                 // (n, stride) z_j.v; becomes phi_j.v
   const T* words;          // (n, stride) x_l.v
   T* keys;                 // (n, stride) k_l.v; becomes the attention of v without its largest word
   const T* own_score;      // (stride) v.Wv / sqrt(d)
@@ -148,9 +152,12 @@ struct SubstitutionTile {
   T* attention;            // (kOwnRows, stride)
   std::int64_t* top;       // (stride) v's largest word
   const T* mean_products;  // (n + P, stride) products of gram, then phi_words, with the attention
-  T* value;                // (P, stride) |phi(X') - phi(X)|^2
-  T* size;                 // (stride) the size of the terms, less what does not depend on v
-  T* blur;                 // (stride) squared error of the norm that scores may cause
+  // Null, or a norm (P): where the change surely is less for a whole block, what is written is less
+  // than it too, but not the change.
+  const T* threshold;
+  T* value;  // (P, stride) |phi(X') - phi(X)|^2
+  T* size;   // (stride) the size of the terms, less what does not depend on v
+  T* blur;   // (stride) squared error of the norm that scores may cause
 };
 // The largest word's share and the others', v's own share and the rest beside all words, and beside
 // all but the largest; the error of the own row by scores; its size.

@@ -230,24 +230,38 @@ struct ChunkRows {  // struct RowTerms, one array of lanes a field
   T terms[kChunk][3][kLanes<T>];
 };
 
+// The sums over rows that bounds are made of: squares of v's shares; of how far a score that is off
+// moves a row, over |v| + radius; and of the most that v alone moves a row.
+template <typename T>
+struct RowBounds {
+  T strength[kLanes<T>], response[kLanes<T>], direct[kLanes<T>];
+};
+
 template <class G, typename T>
-WSFAST_FN void put_terms(const G& g, T score, T base, T top_word, T base_weight, T top_weight,
-                         T full, T phi2, T gain2, T v2, T error, T* direct, T* odds, T* offset,
-                         T* strength, T* response) {
-  const RowTerms<T> row =
-      row_terms(g, g.odds(score, full), v2, base_weight * base + top_weight * top_word, phi2);
-  *direct = row.direct;
-  *odds = row.odds;
-  *offset = row.offset;
-  const T share = G::kNormalized ? row.odds / (T(1) + row.odds) : row.odds;
-  *strength += share * share * gain2;
+WSFAST_FN void put_odds(const G& g, T top_word, T base_weight, T top_weight, T full, T phi2,
+                        T gain2, T v2, T error, T* score, T* base, T* strength, T* response,
+                        T* direct) {
+  const T odds = g.odds(*score, full), v_phi = base_weight * *base + top_weight * top_word;
+  const T share = G::kNormalized ? odds / (T(1) + odds) : odds;
+  const T share2 = share * share * gain2;
+  *strength += share2;
+  *direct += share2 * (G::kNormalized ? v2 - T(2) * v_phi + phi2 : v2);
   if constexpr (!G::kExponential) {
-    // How far a score that is off by `error` moves the row, over |v| + radius.
     T moves = T(1);
     if constexpr (G::kNormalized)
-      moves = T(1) / larger(full + g.weight_of(score, T(0)) - error, error);
-    *response += score > -error ? moves * moves * gain2 : T(0);
+      moves = T(1) / larger(full + g.weight_of(*score, T(0)) - error, error);
+    *response += *score > -error ? moves * moves * gain2 : T(0);
   }
+  *score = odds;
+  *base = v_phi;
+}
+
+template <class G, typename T>
+WSFAST_FN void put_terms(const G& g, T odds, T v_phi, T phi2, T v2, T* direct, T* kept, T* offset) {
+  const RowTerms<T> row = row_terms(g, odds, v2, v_phi, phi2);
+  *direct = row.direct;
+  *kept = row.odds;
+  *offset = row.offset;
 }
 
 template <class G, typename T>
@@ -354,8 +368,31 @@ struct NormsBlock {
     }
   }
 
-  void terms_of(Index first, Index last, const T* error, ChunkRows<T>& chunk, T* strength,
-                T* response) const {
+  void row_bounds(const T* error, RowBounds<T>& sums) const {
+    if constexpr (G::kNormalized) {
+      for (Index k = 0; k < in.dominated_start[in.positions]; ++k) {
+        const Index j = in.dominated_row[k];
+        const T *score = row(tile.scores, j), others = in.dominated[5 * k + 1];
+#pragma omp simd
+        for (Index l = 0; l < L; ++l)
+          see_dominated(g, score[l], others, error[l], sums.strength + l, sums.response + l);
+      }
+    }
+    const T* v2 = tile.norm2 + column;
+    for (Index j = 0; j < in.n; ++j) {
+      T *score = tile.scores + j * tile.stride + column,
+        *base = tile.base + j * tile.stride + column;
+      const T* top_word = row(tile.words, in.top[j]);
+      const T base_weight = in.base_weight[j], top_weight = in.top_weight[j], full = in.full[j],
+              phi2 = in.phi2[j], gain2 = in.gain2[j];
+#pragma omp simd
+      for (Index l = 0; l < L; ++l)
+        put_odds(g, top_word[l], base_weight, top_weight, full, phi2, gain2, v2[l], error[l],
+                 score + l, base + l, sums.strength + l, sums.response + l, sums.direct + l);
+    }
+  }
+
+  void terms_of(Index first, Index last, ChunkRows<T>& chunk) const {
     const T* v2 = tile.norm2 + column;
     for (Index j = first; j < last; ++j) {
       auto* terms = chunk.terms[j - first];
@@ -364,25 +401,40 @@ struct NormsBlock {
           for (Index l = 0; l < L; ++l) terms[k][l] = T(0);
         continue;
       }
-      const T *score = row(tile.scores, j), *base = row(tile.base, j),
-              *top_word = row(tile.words, in.top[j]);
-      const T base_weight = in.base_weight[j], top_weight = in.top_weight[j], full = in.full[j],
-              phi2 = in.phi2[j], gain2 = in.gain2[j];
+      const T *odds = row(tile.scores, j), *v_phi = row(tile.base, j), phi2 = in.phi2[j];
 #pragma omp simd
       for (Index l = 0; l < L; ++l)
-        put_terms(g, score[l], base[l], top_word[l], base_weight, top_weight, full, phi2, gain2,
-                  v2[l], error[l], terms[0] + l, terms[1] + l, terms[2] + l, strength + l,
-                  response + l);
+        put_terms(g, odds[l], v_phi[l], phi2, v2[l], terms[0] + l, terms[1] + l, terms[2] + l);
     }
   }
 
-  void other_rows(T* strength, T* response, const T* error) const {
+  // Whether some candidate of the block may reach the threshold at position p, all other rows
+  // moved as far as v alone and the word taken out alone would move them together.
+  bool may_reach(Index p, const RowBounds<T>& sums) const {
+    if (tile.threshold == nullptr) return true;
+    const T *known = value(p), *size = tile.size + column, *blur = tile.blur + column;
+    const T threshold = tile.threshold[p], removed = in.removed_norm[p], constant = in.constant[p],
+            error = T(2) * T(in.product_error);
+    T reached = T(0);
+#pragma omp simd reduction(max : reached)
+    for (Index l = 0; l < L; ++l) {
+      const T others = root_of(sums.direct[l]) + removed;
+      const T most = known[l] + others * others + error * (size[l] + constant);
+      const T needed = threshold - root_of(blur[l]);
+      const T out = needed > T(0) && most * T(1.0001) < needed * needed ? T(0) : T(1);
+      reached = larger(reached, out);
+    }
+    return reached > T(0);
+  }
+
+  void other_rows(const std::uint8_t* live) const {
     ChunkRows<T> chunk;
     const Index groups = (in.n + kGroup - 1) / kGroup;
     for (Index from = 0; from < groups; from += kChunk / kGroup) {
       const Index until = from + kChunk / kGroup < groups ? from + kChunk / kGroup : groups;
-      terms_of(from * kGroup, until * kGroup, error, chunk, strength, response);
+      terms_of(from * kGroup, until * kGroup, chunk);
       for (Index p = 0; p < in.positions; ++p) {
+        if (!live[p]) continue;
         const T* v_word = row(tile.words, in.index[p]);
         T sum[L], v_words[L];
         for (Index l = 0; l < L; ++l) sum[l] = T(0);
@@ -410,34 +462,34 @@ struct NormsBlock {
     }
   }
 
-  void run() const {
-    T strength[L], response[L], error[L];
+  // Not inlined: its array on the stack is to go before the next block.
+  __attribute__((noinline)) void run() const {
+    auto* live = static_cast<std::uint8_t*>(__builtin_alloca(static_cast<unsigned>(in.positions)));
+    RowBounds<T> sums;
+    T error[L];
     const T *v2 = tile.norm2 + column, radius = T(in.radius), score_error = T(in.score_error);
     for (Index l = 0; l < L; ++l) {
-      strength[l] = response[l] = T(0);
+      sums.strength[l] = sums.response[l] = sums.direct[l] = T(0);
       error[l] = score_error * root_of(v2[l]) + T(in.score_offset);
     }
     own_rows();
     dominated_pairs();
-    other_rows(strength, response, error);
-    if constexpr (G::kNormalized) {
-      for (Index k = 0; k < in.dominated_start[in.positions]; ++k) {
-        const Index j = in.dominated_row[k];
-        const T *score = row(tile.scores, j), others = in.dominated[5 * k + 1];
-#pragma omp simd
-        for (Index l = 0; l < L; ++l)
-          see_dominated(g, score[l], others, error[l], strength + l, response + l);
-      }
-    }
+    row_bounds(error, sums);
     const OwnRow<T> own = own_row_at(tile, column);
     T *size = tile.size + column, *blur = tile.blur + column;
 #pragma omp simd
     for (Index l = 0; l < L; ++l) {
       const T far = root_of(v2[l]) + radius, far2 = far * far;
-      const T felt = G::kExponential ? strength[l] : response[l];
-      size[l] = far2 * strength[l] + own.size[l] * own.size[l];
+      const T felt = G::kExponential ? sums.strength[l] : sums.response[l];
+      size[l] = far2 * sums.strength[l] + own.size[l] * own.size[l];
       blur[l] = far2 * error[l] * error[l] * felt + own.blur[l] * own.blur[l];
     }
+    bool any = false;
+    for (Index p = 0; p < in.positions; ++p) {
+      live[p] = may_reach(p, sums);
+      any = any || live[p];
+    }
+    if (any) other_rows(live);
   }
 };
 

@@ -11,10 +11,9 @@ import definition
 import numpy as np
 import pytest
 import torch
-from text.test_other_models import SIZES, byte_level_tokenizer, unsplit_tokenizer
 
 import wsfast
-from wsfast.text import embed, models, places, vocabulary
+from wsfast.text import embed, models, vocabulary
 from wsfast.text.compare import compare
 from wsfast.text.substitute import Replacement, Replacements, substitute
 
@@ -33,25 +32,6 @@ def love():
 @pytest.fixture(scope="module")
 def few():
     return substitute(TEXT, candidates=WORDS, top_k=100)
-
-
-def encoder(tokenizer, **options):
-    from transformers import RobertaConfig, RobertaModel
-
-    config = RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES, **options)
-    return RobertaModel(config).eval()
-
-
-@pytest.fixture
-def byte_level():
-    tokenizer = byte_level_tokenizer()
-    return encoder(tokenizer, max_position_embeddings=40), tokenizer
-
-
-@pytest.fixture
-def unsplit():
-    tokenizer = unsplit_tokenizer()
-    return encoder(tokenizer, max_position_embeddings=40), tokenizer
 
 
 def rows_of(model, ids):
@@ -184,41 +164,6 @@ def test_pieces_of_a_word_are_marked():
     assert found.result.words == ["Much", "##ness", ",", "isn", "'", "t"]
 
 
-# -- positions -------------------------------------------------------------------------------------
-
-
-def searched(found):
-    return [i for i, v in enumerate(found.result.best_candidate.tolist()) if v >= 0]
-
-
-@pytest.mark.parametrize("position", [1, "love", "LOVE", " love "])
-def test_position_by_word_and_by_number(position, few):
-    found = substitute(TEXT, position=position, candidates=WORDS, top_k=100)
-    assert searched(found) == [1]
-    assert found.replacements == [row for row in few.replacements if row.position == 1]
-    assert searched(few) == [0, 1, 2, 3]
-
-
-def test_word_in_its_own_case_comes_first():
-    options = {"candidates": ["love"]}
-    assert searched(substitute("So is so it", position="so", **options)) == [2]
-    assert searched(substitute("So is so it", position="So", **options)) == [0]
-    assert searched(substitute("So is so it", position="SO", **options)) == [0, 2]
-
-
-def test_every_token_of_a_word_is_a_position():
-    found = substitute("muchness and muchness", position="muchness", candidates=["love"])
-    assert searched(found) == [0, 1, 3, 4]
-    assert searched(substitute("muchness and more", position="ness", candidates=["love"])) == [1]
-
-
-def test_word_with_punctuation_that_no_blank_separates(unsplit):
-    found = substitute("the film, fine", unsplit, position="film")
-    assert found.embedded.words == ["the", "film,", "fine"]
-    assert searched(found) == [1]
-    assert searched(substitute("the film, fine", unsplit, position="film,")) == [1, 2]
-
-
 def test_max_tokens():
     cut = substitute(TEXT + " indeed", max_tokens=4, candidates=WORDS, top_k=3)
     whole = substitute(TEXT, candidates=WORDS, top_k=3)
@@ -261,45 +206,6 @@ def test_words_of_other_tokenizers(byte_level, unsplit):
         found = substitute("the fine film", model, candidates=["fine"], top_k=9)
         assert [row.new for row in found.replacements] == ["fine"] * 2
         assert {row.text for row in found.replacements} == {"the fine fine", "fine fine film"}
-
-
-# -- the text --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "position", "new", "whole", "expected"),
-    [
-        ("I love her", 1, "hate", True, "I hate her"),
-        ("I LOVE her!", 3, "smile", True, "I LOVE her smile"),
-        ("her. she", 1, "smile", True, "her smile she"),
-        ("isn't it", 1, "smile", True, "isn smile t it"),
-        ("isn't it", 1, ",", True, "isn,t it"),
-        ("(so)", 1, "as", True, "(as)"),
-        ("muchness now", 0, "such", True, "suchness now"),
-        ("muchness now", 1, "like", True, "much like now"),
-        ("muchness now", 1, "ly", False, "muchly now"),
-        ("  so  it", 0, "as", True, "  as  it"),
-    ],
-)
-def test_text_with_another_word(text, position, new, whole, expected):
-    got = places.replaced(embed(text, layer="words"), position, new, whole=whole)
-    assert got == expected
-
-
-@pytest.mark.parametrize("text", [TEXT, "Muchness, isn't (it) naïve: 東京!", "so...what"])
-def test_the_new_word_is_a_token_of_the_new_text(text):
-    found = substitute(text, candidates=["smile", "paper", ","], top_k=100)
-    for row in found.replacements:
-        # The piece after a word that is replaced may be read with the new word.
-        tokens = embed(row.text, layer="words").tokens
-        assert tokens[: row.position] == found.embedded.tokens[: row.position]
-        assert tokens[row.position] == row.new
-
-
-def test_blank_before_a_word_is_kept(byte_level, unsplit):
-    for model in (byte_level, unsplit):
-        embedded = embed("the, fine film", model, "words")
-        assert places.replaced(embedded, 2, "the", whole=True) == "the, the film"
 
 
 # -- where the worst word stands -------------------------------------------------------------------

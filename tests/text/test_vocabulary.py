@@ -10,7 +10,8 @@ import weakref
 import pytest
 import torch
 from text import test_other_models
-from text.test_other_models import SIZES, byte_level_tokenizer, unsplit_tokenizer
+from text.small_models import encoder
+from text.test_other_models import byte_level_tokenizer
 
 import wsfast
 from wsfast.text import embed, models, vocabulary
@@ -27,25 +28,6 @@ def minilm():
 @pytest.fixture(scope="module")
 def ids():
     return models.load("minilm")[1].get_vocab()
-
-
-def encoder(tokenizer, rows=None, **options):
-    from transformers import RobertaConfig, RobertaModel
-
-    config = RobertaConfig(vocab_size=rows or len(tokenizer), pad_token_id=1, **SIZES, **options)
-    return RobertaModel(config).eval()
-
-
-@pytest.fixture
-def byte_level():
-    tokenizer = byte_level_tokenizer()
-    return encoder(tokenizer), tokenizer
-
-
-@pytest.fixture
-def unsplit():
-    tokenizer = unsplit_tokenizer()
-    return encoder(tokenizer), tokenizer
 
 
 def names(found, choice):

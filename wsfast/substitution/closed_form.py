@@ -50,7 +50,9 @@ class TorchTiles:
         self._state = state
         self._budget = budget
 
-    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
+    def squares(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
         """For candidates (m, d) and v·Wv/√d (m,)."""
         state, n = self._state, self._state.n
         centred = candidates - state.shift

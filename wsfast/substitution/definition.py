@@ -16,7 +16,9 @@ class DefinitionTiles:
         self._problem = problem
         self._index = index
 
-    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
+    def squares(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
         """For candidates (m, d); exact, so that there is no error to bound."""
         problem, none = self._problem, candidates.new_zeros(len(candidates))
         value = [

@@ -55,7 +55,8 @@ class NativeTiles:
                 name: getattr(state, name).contiguous()
                 for name in (
                     "index", "full", "phi2", "base_weight", "top_weight", "top", "gain2",
-                    "dominated_start", "dominated_row", "dominated", "key_shift",
+                    "dominated_start", "dominated_row", "dominated", "key_shift", "constant",
+                    "removed_norm",
                 )
             },
         }  # fmt: skip
@@ -71,11 +72,20 @@ class NativeTiles:
             key_error=state.key_error,
             own_error=state.own_error,
             score_offset=state.score_offset,
+            product_error=state.product_error,
         )
         self._tile_type: Any = getattr(cpu, "SubstitutionTile" + _SUFFIX[dtype])
 
-    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares:
-        """For candidates (m, d) and v·Wv/√d (m,); overwritten by the next call of any text."""
+    def squares(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
+        """For candidates (m, d) and v·Wv/√d (m,); overwritten by the next call of any text.
+
+        Where the norm surely is below `threshold` (P,), the square may be any smaller number.
+        """
+        if threshold is not None:
+            # Rounded towards more work.
+            threshold = (threshold * (1 - 1e-6)).to(candidates.dtype)
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
@@ -102,6 +112,7 @@ class NativeTiles:
             attention=attention.data_ptr(),
             top=top.data_ptr(),
             mean_products=mean_products.data_ptr(),
+            threshold=0 if threshold is None else threshold.data_ptr(),
             value=value.data_ptr(),
             size=size.data_ptr(),
             blur=blur2.data_ptr(),

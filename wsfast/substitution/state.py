@@ -52,8 +52,10 @@ class SubstitutionState:
     # The candidate's own row.
     key_shift: Tensor  # (n,) what its scores add to those of the centred v
     mean_rows: Tensor  # (n + P, n): x_i·x_l, then φ_i·x_l
-    # Rounding: `constant` (P,) is the size of the terms that do not depend on v.
+    # Of each position (P,): the size of its terms that do not depend on v, and how far all other
+    # rows move together where the word is only taken out.
     constant: Tensor
+    removed_norm: Tensor
     shift_norm: float
     radius: float  # largest ‖x_l‖
     phi_radius: float
@@ -81,11 +83,11 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
     text = problem.text
     fn, n, d = text.weight_fn, problem.n, problem.d
     parts = [_pairs(text, problem.state(part), dtype) for part in _parts(problem, index)]
-    a, b, along, removed, gain, constant, position, row, dominated = (
+    a, b, along, removed, gain, constant, removed_norm, position, row, dominated = (
         torch.cat(column) for column in zip(*parts, strict=True)
     )
     offsets = torch.tensor([0, *(len(part[0]) for part in parts[:-1])]).cumsum(0)
-    counts = torch.tensor([len(part[6]) for part in parts])
+    counts = torch.tensor([len(part[7]) for part in parts])
     position = position + offsets.repeat_interleave(counts).to(position.device)
     starts = torch.bincount(position, minlength=len(index)).cumsum(0)
     apart = torch.zeros(n, dtype=torch.bool, device=index.device)
@@ -129,6 +131,7 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
         key_shift=text.keys @ text.shift,
         mean_rows=torch.cat([text.words, text.phi[index]]) @ text.words.mT,
         constant=constant,
+        removed_norm=removed_norm,
         shift_norm=float(text.shift.norm()),
         radius=_longest(text.words),
         phi_radius=_longest(text.phi),
@@ -193,6 +196,7 @@ def _pairs(text: TextState, state: PositionState, dtype: torch.dtype) -> tuple[T
         removed.masked_fill(~plain, 0.0).to(dtype),
         gain.amax(0),
         (reach * torch.where(plain, gain, 1.0)).square().sum(-1),
+        (removed * gain.square()).masked_fill(~plain, 0.0).sum(-1).sqrt(),
         position,
         row,
         dominated,

@@ -26,7 +26,13 @@ _LARGE = 1e6
 class Evaluator(Protocol):
     """Evaluates the change of φ for tiles of candidates."""
 
-    def squares(self, candidates: Tensor, own_score: Tensor) -> Squares: ...
+    def squares(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
+        """For candidates (m, d) and v·Wv/√d (m,).
+
+        Where the norm surely is below `threshold` (P,), the square may be any smaller number.
+        """
 
 
 class Pairs(NamedTuple):
@@ -117,7 +123,10 @@ class TextSearch:
         if dtype != rows.dtype:
             rows = rows.to(dtype)
             own_score = own_scores(rows, self._problem.W)
-        return rows, self._evaluator(dtype)[0].squares(rows, own_score), dtype
+        # Values that are asked for, and small ones, are needed whatever they are.
+        screened = self._plan.largest and not self._plan.full
+        threshold = self._contenders.threshold if screened else None
+        return rows, self._evaluator(dtype)[0].squares(rows, own_score, threshold), dtype
 
     def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
         """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
