@@ -15,6 +15,7 @@ from torch import Tensor
 
 import wsfast
 from wsfast.text import models
+from wsfast.text.substitute import Replacements
 from wsfast.text.vocabulary import vocabulary_of
 
 from . import baselines
@@ -165,7 +166,7 @@ def test_reviews(benchmark, record, threads, size, count, tokens):
     once["self-scores"] = seconds_per_call(lambda: words.self_scores(0, None))
     texts = imdb_reviews(count)
     wsfast.substitute(texts[0], max_tokens=tokens)
-    results: list[wsfast.Replacements] = []
+    results: list[Replacements] = []
     times: list[float] = []
 
     def replace(text: str) -> None:

@@ -1,10 +1,7 @@
-"""Substitutions as tables, pictures, HTML and figures for other programs."""
+"""Substitutions as lines of text, pictures and HTML."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import sys
 from html.parser import HTMLParser
 
@@ -12,14 +9,7 @@ import numpy as np
 import pytest
 from substitution.results import NAN, found
 
-from wsfast.report.substitution import (
-    json_line,
-    pair_table,
-    save_figure,
-    summary,
-    write_csv_header,
-    write_csv_rows,
-)
+from wsfast.report.substitution import save_figure, summary
 from wsfast.substitution.result import Substitution
 
 THIRD = 1 / 3
@@ -32,19 +22,6 @@ ROWS = [
 CONTROL = "\x1b[2J"
 
 # -- text ------------------------------------------------------------------------------------------
-
-
-def test_table():
-    assert pair_table(ROWS) == (
-        "rank  position  word      new word     change\n"
-        "   1         1  love  ->  hate        12.5000\n"
-        "   2         0  I     ->  #3           0.3333\n"
-        "   3        20  #20   ->  東京      1.250e-05"
-    )
-
-
-def test_table_of_nothing():
-    assert pair_table([]) == "rank  position  word    new word  change"
 
 
 def test_summary():
@@ -60,37 +37,7 @@ def test_summary():
 
 def test_control_characters_do_not_reach_the_terminal():
     rows = [Substitution(0, 0, 1.0, CONTROL, CONTROL)]
-    assert "\x1b" not in pair_table(rows)
     assert "\x1b" not in summary(rows, largest=True)
-
-
-# -- figures for other programs --------------------------------------------------------------------
-
-
-def test_csv():
-    stream = io.StringIO()
-    write_csv_header(stream)
-    write_csv_rows(stream, 7, [*ROWS[:2], Substitution(2, 5, NAN, 'a,"b"\n', "")])
-    assert list(csv.reader(io.StringIO(stream.getvalue()))) == [
-        ["text", "rank", "position", "word", "candidate", "name", "value"],
-        ["7", "1", "1", "love", "17", "hate", "12.5"],
-        ["7", "2", "0", "I", "3", "", repr(THIRD)],
-        ["7", "3", "2", 'a,"b"\n', "5", "", ""],
-    ]
-    assert "\r" not in stream.getvalue()
-
-
-def test_json():
-    line = json_line(7, [ROWS[1], Substitution(2, 5, NAN, '"é\n')], {"seed": 3})
-    assert "\n" not in line
-    first = {"position": 0, "word": "I", "candidate": 3, "name": "", "value": THIRD}
-    second = {"position": 2, "word": '"é\n', "candidate": 5, "name": "", "value": None}
-    assert json.loads(line) == {"text": 7, **first, "top": [first, second], "seed": 3}
-
-
-def test_json_of_nothing_known():
-    nothing = {"position": None, "word": None, "candidate": None, "name": None, "value": None}
-    assert json.loads(json_line(0, [], {})) == {"text": 0, **nothing, "top": []}
 
 
 # -- pictures --------------------------------------------------------------------------------------

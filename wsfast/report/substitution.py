@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wsfast._extras import import_extra
-from wsfast.report.export import finite, writer
 from wsfast.report.html import first_texts
 from wsfast.report.plot import new_axes, save_drawing
-from wsfast.report.table import aligned, counted, extremes, printable, sizes, width
+from wsfast.report.table import counted, extremes, printable, sizes, width
 from wsfast.sensitivity.arrays import to_numpy
 from wsfast.sensitivity.axes import index, size, words_of
 
@@ -27,21 +25,12 @@ if TYPE_CHECKING:
 
     from wsfast.substitution.result import Substitution, SubstitutionResult
 
-_FIELDS = ("position", "word", "candidate", "name", "value")
-CSV_COLUMNS = ("text", "rank", *_FIELDS)
 _MOST_ROWS = 50  # of a table in HTML
 _MOST_LABELS = 60  # more than this do not fit along an axis
 _LONGEST_LABEL = 20  # columns of a terminal; a longer one would leave no room for the picture
 
 
 # -- text ------------------------------------------------------------------------------------------
-
-
-def pair_table(rows: Sequence[Substitution]) -> str:
-    """Columns rank (from 1), position, word, new word and change."""
-    lines = [["rank", "position", "word", "", "new word", "change"]]
-    lines += [[rank, at, old, "->", new, value] for rank, at, old, new, value in _cells(rows)]
-    return "\n".join(aligned(lines, {2, 3, 4}))
 
 
 def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
@@ -87,48 +76,20 @@ def _label(number: int, label: str) -> str:
     return printable(label) or f"#{number}"
 
 
-def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str, str]]:
-    """Rank, position, old word, new word and change of each row."""
+def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str]]:
+    """Position, old word, new word and change of each row."""
     return [
         (
-            str(rank),
             str(row.position),
             _label(row.position, row.word),
             _label(row.candidate, row.name),
             _figure(row.value),
         )
-        for rank, row in enumerate(rows, 1)
+        for row in rows
     ]
 
 
-# -- figures for other programs --------------------------------------------------------------------
-
-
-def write_csv_header(stream: TextIO) -> None:
-    """Write the names of the columns."""
-    writer(stream).writerow(CSV_COLUMNS)
-
-
-def write_csv_rows(stream: TextIO, text: int, rows: Sequence[Substitution]) -> None:
-    """Write the substitutions of text number `text`, in full precision; NaN is an empty cell."""
-    lines = writer(stream)
-    for rank, row in enumerate(rows, 1):
-        lines.writerow([text, rank, *_record(row).values()])
-
-
-def json_line(text: int, rows: Sequence[Substitution], extra: dict[str, Any]) -> str:
-    """One line of JSON for text number `text`; NaN becomes null.
-
-    Keys: text; position, word, candidate, name, value of the first substitution, all null where
-    there is none; top (the same keys for each substitution, in order), then those of `extra`.
-    """
-    top = [_record(row) for row in rows]
-    best = top[0] if top else dict.fromkeys(_FIELDS)
-    return json.dumps({"text": text, **best, "top": top, **extra}, allow_nan=False)
-
-
-def _record(row: Substitution) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _FIELDS} | {"value": finite(row.value)}
+# -- data frames ----------------------------------------------------------------------------------
 
 
 def to_frame(result: SubstitutionResult, of: str) -> DataFrame:
@@ -281,7 +242,7 @@ def _block(result: SubstitutionResult, text: int) -> str:
     rows = "".join(
         f'<tr><td>{at}</td><td dir="auto">{escape(old)}</td><td dir="auto">{escape(new)}</td>'
         f"<td>{value}</td></tr>"
-        for _, at, old, new, value in _cells(top[:_MOST_ROWS])
+        for at, old, new, value in _cells(top[:_MOST_ROWS])
     )
     rest = len(top) - _MOST_ROWS
     more = f"<p>… and {rest} more substitutions</p>" if rest > 0 else ""

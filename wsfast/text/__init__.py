@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from wsfast.text.compare import Comparison, compare
 from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
+from wsfast.text.substitute import Replacement, Replacements, substitute
 
-__all__ = ["Embedded", "embed"]
+__all__ = [
+    "Comparison",
+    "Embedded",
+    "Replacement",
+    "Replacements",
+    "compare",
+    "embed",
+    "substitute",
+]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, overload
 
 import torch
 
 from wsfast.text import checks, models, tokens
 from wsfast.text.embedded import Embedded
+from wsfast.text.scale import to_norm_sqrt_d
 
 
 @overload
@@ -138,9 +138,6 @@ def _vectors(
 
 
 def _scaled(vectors: torch.Tensor, names: list[str], index: int) -> torch.Tensor:
-    """Rows scaled to norm sqrt(d) in float64, then rounded once to float32."""
-    exact = vectors.double()
-    norms = exact.norm(dim=1, keepdim=True)
-    checks.check_no_zero_row(index, names, norms[:, 0])
-    scaled: torch.Tensor = exact * (math.sqrt(exact.shape[1]) / norms)
-    return scaled.float()
+    """Rows scaled to norm sqrt(d); one that is zero is an error."""
+    checks.check_no_zero_row(index, names, vectors.double().norm(dim=1))
+    return to_norm_sqrt_d(vectors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections import OrderedDict
@@ -18,9 +17,10 @@ from wsfast._random import random_weights
 from wsfast.substitution.search import self_scores
 from wsfast.text import checks, models
 from wsfast.text.places import PIECE
+from wsfast.text.scale import to_norm_sqrt_d
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT never trained
-_ROWS = 4096  # scaled at a time in float64
+_ROWS = 4096  # scaled at a time
 _MOST_KEPT = 4  # self-scores of so many random W
 
 
@@ -161,13 +161,10 @@ def _read(encoder: Any, tokenizer: Any) -> Vocabulary:
 
 
 def _scaled(table: Tensor) -> Tensor:
-    """Rows scaled to norm √d as `embed` does: in float64, then rounded once to float32."""
+    """Rows scaled as `embed` scales them, some at a time: they pass through float64."""
     E = torch.empty(table.shape, dtype=torch.float32, device=table.device)
     for start in range(0, len(table), _ROWS):
-        exact = table[start : start + _ROWS].double()
-        norms = exact.norm(dim=1, keepdim=True)
-        scale = torch.where(norms > 0, math.sqrt(exact.shape[1]) / norms, 0.0)
-        E[start : start + _ROWS] = (exact * scale).float()
+        E[start : start + _ROWS] = to_norm_sqrt_d(table[start : start + _ROWS])
     return E
 
 
