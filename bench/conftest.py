@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "cases(names, smoke=, quick=, full=): parameters by --size; full adds to quick"
     )
     config.addinivalue_line("markers", "one_thread: slow, and not repeated with all threads")
+    config.addinivalue_line("markers", "all_threads: slow, and not repeated with one thread")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -56,9 +57,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             values = [*mark.kwargs["quick"], *values]
         metafunc.parametrize(mark.args[0], values)
     if "threads" in metafunc.fixturenames:
-        alone = metafunc.definition.get_closest_marker("one_thread")
-        smoke = metafunc.config.getoption("--size") == "smoke"
-        counts = {1} if alone or smoke else {1, ALL_THREADS}
+        marked = metafunc.definition.get_closest_marker
+        counts = {1, ALL_THREADS}
+        if marked("one_thread") or metafunc.config.getoption("--size") == "smoke":
+            counts = {1}
+        elif marked("all_threads"):
+            counts = {ALL_THREADS}
         metafunc.parametrize("threads", sorted(counts), indirect=True, ids="threads{}".format)
 
 

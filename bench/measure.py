@@ -76,7 +76,7 @@ def markdown(rows: list[Row]) -> list[str]:
 
 def ratio_text(ratio: float) -> str:
     """A ratio of times: 1.04, or 1/312 where the candidate is much faster."""
-    return f"{ratio:.2f}" if ratio > 0.3 else f"1/{1 / ratio:.3g}"
+    return f"{ratio:.2f}" if ratio > 0.3 else f"1/{float(f'{1 / ratio:.3g}'):,g}"
 
 
 def seconds_per_call(run: Callable[[], object], calls: int = 1) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,11 +17,11 @@ from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.sensitivity.collect import versions, words_among
 from wsfast.sensitivity.raf import draw_weights
+from wsfast.substitution.collect import Found, Searched, assemble, rank
 from wsfast.substitution.native import Workspace
-from wsfast.substitution.ranking import ranked
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
-from wsfast.substitution.text_search import Pairs, Plan, TextSearch, own_scores
+from wsfast.substitution.text_search import Plan, TextSearch, own_scores
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache.
 _COLUMNS = 1024
@@ -205,7 +204,7 @@ def substitution_sensitivity(
         "seed": options.seed,
         "versions": versions(),
     }
-    return _assemble(found, inputs, options, table, about, len(weights) if has_draws else None)
+    return assemble(found, inputs, options, table, about, len(weights) if has_draws else None)
 
 
 def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTable) -> list[int]:
@@ -226,17 +225,6 @@ class _Part(NamedTuple):
     at: Tensor  # the same, counted in the user's text
 
 
-class _Found(NamedTuple):
-    """What a search found for one text and one W; positions are those of the user's text."""
-
-    pairs: Pairs
-    norm: float  # ‖φ(X)‖
-    at: Tensor  # (p,) positions searched
-    top: Tensor  # (k,) places of the best pairs
-    at_positions: Tensor  # (p, k) norms of their candidates at every position
-    table: Tensor | None  # (p, C) relative changes
-
-
 def _search(
     inputs: Inputs,
     table: CandidateTable,
@@ -247,7 +235,7 @@ def _search(
     fn: WeightFn,
     backend: str,
     shown: bool,
-) -> list[_Found]:
+) -> list[Found]:
     """Text by text and, within a text, draw by draw."""
     parts = list(_parts(inputs, weights, options, fn, backend))
     longest = max(len(part.problem.X) for part in parts)
@@ -256,18 +244,23 @@ def _search(
     column = (3 * inputs.d + 8 * longest) * itemsize
     room = options.memory_budget // 2
     plan = Plan(options.top_k, options.largest, options.full, max(1, min(_COLUMNS, room // column)))
-    by_run: dict[tuple[int, int], list[tuple[_Part, TextSearch]]] = {}
+    by_run: dict[tuple[int, int], list[Searched]] = {}
     workspace = Workspace()
+    groups = list(_groups(parts, room, itemsize))
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
-        for group in _groups(parts, room, itemsize):
+        for group in groups:
             searches = []
             for part in group:
                 allowed = None if chosen.allowed is None else chosen.allowed[part.at]
                 search = TextSearch(part.problem, part.words, allowed, plan, table, workspace)
                 searches.append((part, search))
-                by_run.setdefault((part.text, part.draw), []).append((part, search))
             _read(table, plan.columns, searches, weights, kept, bar)
-    return [_rank(run, options, table) for _, run in sorted(by_run.items())]
+            for part, search in searches:
+                done = Searched(part.at, search, search.verified())
+                by_run.setdefault((part.text, part.draw), []).append(done)
+                if len(groups) > 1:
+                    search.release()
+    return [rank(by_run[run], options, len(table)) for run in sorted(by_run)]
 
 
 def _parts(
@@ -310,7 +303,11 @@ def _read(
     bar: Progress,
 ) -> None:
     """All candidates, once, for every search."""
-    live = [(part, search) for part, search in searches if float(part.problem.norm) > 0]
+    live = [
+        (part, search)
+        for part, search in searches
+        if len(part.words) and float(part.problem.norm) > 0
+    ]
     draws = {part.draw for part, _ in live}
     for tile in table.tiles(columns):
         own = {
@@ -320,103 +317,3 @@ def _read(
         for part, search in live:
             search.see(tile, own[part.draw])
         bar.update(len(tile.number) * len(searches))
-
-
-def _rank(
-    run: list[tuple[_Part, TextSearch]], options: SubstitutionOptions, table: CandidateTable
-) -> _Found:
-    """The parts of one text and draw together."""
-    norm = float(run[0][0].problem.norm)
-    at = torch.cat([part.at for part, _ in run])
-    if norm == 0 or len(at) == 0:
-        empty = at[:0]
-        none = torch.full((len(at), options.top_k), torch.nan, dtype=torch.float64)
-        values = None
-        if options.full:
-            values = torch.full((len(at), len(table)), torch.nan, dtype=torch.float64)
-        pairs = Pairs(empty, empty, empty.double())
-        return _Found(pairs, norm, at, empty, none.to(at.device), values)
-    verified = [search.verified() for _, search in run]
-    pairs = Pairs(
-        torch.cat([part.at[v.position] for (part, _), v in zip(run, verified, strict=True)]),
-        torch.cat([v.candidate for v in verified]),
-        torch.cat([v.value for v in verified]),
-    )
-    order = ranked(*pairs, largest=options.largest)
-    pairs = Pairs(*(values[order] for values in pairs))
-    top = torch.arange(options.top_k, device=at.device)
-    numbers, which = pairs.candidate[top].unique(return_inverse=True)
-    at_positions = torch.cat([search.values(numbers) for _, search in run])[:, which]
-    # One pair, one number.
-    here = at[:, None] == pairs.position[top]
-    at_positions = torch.where(here, pairs.value[top], at_positions)
-    values = None
-    if options.full:
-        values = torch.cat([search.table for _, search in run if search.table is not None])
-    return _Found(pairs, norm, at, top, at_positions, values)
-
-
-def _assemble(
-    found: list[_Found],
-    inputs: Inputs,
-    options: SubstitutionOptions,
-    table: CandidateTable,
-    about: dict[str, Any],
-    draws: int | None,
-) -> SubstitutionResult:
-    count, n, k = len(found), inputs.length, options.top_k
-    like = inputs.texts[0].detach()
-    value = like.new_full((count,), torch.nan)
-    best_value = like.new_full((count, n), torch.nan)
-    best_candidate = like.new_full((count, n), -1, dtype=torch.int64)
-    top_value = like.new_full((count, k), torch.nan)
-    top_position = like.new_full((count, k), -1, dtype=torch.int64)
-    top_candidate = like.new_full((count, k), -1, dtype=torch.int64)
-    at_positions = like.new_full((count, n, k), torch.nan)
-    values = like.new_full((count, n, table.size), torch.nan) if options.full else None
-    for b, one in enumerate(found):
-        if len(one.top) == 0:
-            continue
-        position, candidate, norms = one.pairs
-        relative = norms / one.norm
-        value[b] = relative[0]
-        top_value[b] = relative[one.top]
-        top_position[b], top_candidate[b] = position[one.top], candidate[one.top]
-        # The first of each position in the order of the ranking.
-        for place in reversed(range(len(position))):
-            best_candidate[b, position[place]] = candidate[place]
-            best_value[b, position[place]] = relative[place]
-        at_positions[b, one.at] = (one.at_positions / one.norm).to(like.dtype)
-        if values is not None and one.table is not None:
-            rows = values[b, one.at]
-            rows[:, table.numbers] = one.table
-            values[b, one.at] = rows
-    if bool(value.isnan().any()):
-        texts = sorted({b // (draws or 1) for b in value.isnan().nonzero()[:, 0].tolist()})
-        warnings.warn(
-            f"values are NaN for text {', '.join(map(str, texts))}: the features are zero, or none "
-            "of the positions asked for is a word of it",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    lead = {"texts": len(inputs.texts)} if inputs.batched else {}
-    if draws is not None:
-        lead["draws"] = draws
-    shape = tuple(lead.values())
-
-    def give(array: Tensor) -> Any:
-        return inputs.give(array.reshape((*shape, *array.shape[1:])))
-
-    return SubstitutionResult(
-        value=give(value),
-        best_candidate=give(best_candidate),
-        best_value=give(best_value),
-        top_position=give(top_position),
-        top_candidate=give(top_candidate),
-        top_value=give(top_value),
-        top_at_positions=give(at_positions),
-        table=None if values is None else give(values),
-        largest=options.largest,
-        info=about,
-        axes=tuple(lead),
-    )

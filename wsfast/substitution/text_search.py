@@ -97,6 +97,15 @@ class TextSearch:
         if plan.full:
             self.table = index.new_full((len(index), len(table)), torch.nan, dtype=problem.dtype)
 
+    @property
+    def norm(self) -> Tensor:
+        """‖φ(X)‖, float64."""
+        return self._problem.norm
+
+    def release(self) -> None:
+        """Drop what screening needs; it is made again where it is asked for."""
+        self._evaluators.clear()
+
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
         """Bytes that one text is held in."""
@@ -224,6 +233,8 @@ class TextSearch:
         if len(self._contenders) > 2 * (len(self._index) + self._plan.k):
             self._tighten()
         held = self._contenders
+        if len(held) == 0:
+            return Pairs(held.position, held.candidate, held.position.double())
         numbers, which = held.candidate.unique(return_inverse=True)
         rows = self._table.rows(numbers).double()
         # Equal rows have equal values: a vocabulary may hold many.
