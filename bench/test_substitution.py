@@ -90,7 +90,7 @@ def test_substitution(compare, n, V, d, kept):
     smoke=[("V", 8, 48, (100, 200, 400)), ("n", 300, 48, (4, 8, 16))],
     quick=[
         ("V", 64, 384, VOCABULARIES),
-        ("n", 8_192, 384, (32, 64, 128, 256)),
+        ("n", 8_192, 384, (32, 64, 128, 256, 512)),
     ],
     full=[
         ("V", 128, 768, VOCABULARIES),
@@ -265,10 +265,9 @@ def test_memory(benchmark, record, threads, size, n, V, d, budget):
 
 
 def _some_pairs(n: int, V: int, count: int) -> tuple[Tensor, Tensor]:
-    """Positions and candidates of some pairs, spread over all of them."""
-    pairs = torch.arange(count) * (n * V // count)
-    # The candidate from the pair's number as it is would be a multiple of a large number.
-    return pairs // V, (pairs + torch.arange(count)) % V
+    """Positions and candidates of some pairs, each candidate once."""
+    some = torch.arange(count)
+    return some % n, some * (V // count)
 
 
 def _check_winner(X: Tensor, E: Tensor, W: Tensor, result: wsfast.SubstitutionResult) -> None:

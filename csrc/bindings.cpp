@@ -14,6 +14,7 @@
 namespace py = pybind11;
 using wsfast::AscentRows;
 using wsfast::AttentionRows;
+using wsfast::CentredRows;
 using wsfast::Kernels;
 using wsfast::PositionState;
 using wsfast::StepRows;
@@ -231,6 +232,16 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
            py::arg("norm2"), py::arg("attention"), py::arg("top"), py::arg("mean_products"),
            py::arg("threshold"), py::arg("value"), py::arg("size"), py::arg("blur"));
 
+  m.def(("centre_rows" + suffix).c_str(),
+        [](std::int64_t rows, std::int64_t d, Address given, Address shift, Address centred,
+           Address norm2, int threads) {
+          kernels_of<T>().centre_rows(
+              CentredRows<T>{rows, d, at<const T>(given), at<const T>(shift), at<T>(centred),
+                             at<T>(norm2)},
+              threads);
+        },
+        py::kw_only(), py::arg("rows"), py::arg("d"), py::arg("given"), py::arg("shift"),
+        py::arg("centred"), py::arg("norm2"), py::arg("threads"), released);
   m.def(
       "candidate_attention",
       [](const State& state, const Tile& tile, int threads) {

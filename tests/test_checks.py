@@ -14,6 +14,7 @@ from wsfast import (
     raf_deltas,
     raf_features,
     raf_sensitivity,
+    substitution_sensitivity,
     word_sensitivity,
 )
 
@@ -37,12 +38,17 @@ CALLS = {
         X, W, position, delta, **other
     ),
     "raf_sensitivity": lambda X=X, W=W, **other: raf_sensitivity(X, W, **other),
+    "substitution_sensitivity": lambda X=X, W=W, **other: substitution_sensitivity(
+        X, torch.ones(5, 2), W, **other
+    ),
     "word_sensitivity": lambda X=X, **other: word_sensitivity(torch.square, X, **other),
     "perturb": lambda X=X, position=0, delta=DELTA[0]: perturb(X, position, delta),
 }
-RAF = ["raf_features", "raf_delta_norms", "raf_deltas", "raf_sensitivity"]
 DELTAS = ["raf_delta_norms", "raf_deltas"]
+DRAWN = ["raf_sensitivity", "substitution_sensitivity"]
+RAF = ["raf_features", *DELTAS, *DRAWN]
 SEARCHES = ["raf_sensitivity", "word_sensitivity"]
+PLACED = [*DRAWN, "word_sensitivity"]
 MASKED = [*RAF, "word_sensitivity"]
 
 TABLE = [
@@ -295,12 +301,12 @@ TABLE = [
         "backend must be None or one of .*'native'.*, got 'cuda'",
     ),
     (
-        DELTAS[:1] + SEARCHES,
+        DELTAS[:1] + PLACED,
         {"memory_budget": 0},
         ValueError,
         "memory_budget must be at least 1, got 0",
     ),
-    (DELTAS[:1] + SEARCHES, {"memory_budget": 1e6}, TypeError, "memory_budget must be an integer"),
+    (DELTAS[:1] + PLACED, {"memory_budget": 1e6}, TypeError, "memory_budget must be an integer"),
     # -- the search
     (SEARCHES, {"radius": -1}, ValueError, "radius must be finite and at least 0, got -1.0"),
     (SEARCHES, {"radius": math.nan}, ValueError, "radius must be finite and at least 0, got nan"),
@@ -308,30 +314,30 @@ TABLE = [
     (SEARCHES, {"radius": "1"}, TypeError, "radius must be a number, got '1'"),
     (SEARCHES, {"radius": True}, TypeError, "radius must be a number, got True"),
     (SEARCHES, {"radius": [1.0]}, TypeError, "radius must be a number, got list"),
-    (SEARCHES, {"positions": [0, 3]}, ValueError, r"positions\[1\] must be from 0 to 2, got 3"),
-    (SEARCHES, {"positions": [-1]}, ValueError, r"positions\[0\] must be from 0 to 2, got -1"),
+    (PLACED, {"positions": [0, 3]}, ValueError, r"positions\[1\] must be from 0 to 2, got 3"),
+    (PLACED, {"positions": [-1]}, ValueError, r"positions\[0\] must be from 0 to 2, got -1"),
     (
-        SEARCHES,
+        PLACED,
         {"positions": []},
         ValueError,
         "positions must hold at least one position, got none",
     ),
-    (SEARCHES, {"positions": MASK}, TypeError, r"positions\[0\] must be an integer, got True"),
-    (SEARCHES, {"positions": [0.5]}, TypeError, r"positions\[0\] must be an integer, got 0.5"),
-    (SEARCHES, {"positions": 1}, TypeError, "positions must be a sequence of integers, got int"),
-    (SEARCHES, {"positions": "01"}, TypeError, "positions must be a sequence of integers, got str"),
-    (SEARCHES, {"seed": -1}, ValueError, "seed must be from 0 to 18446744073709551615, got -1"),
-    (SEARCHES, {"seed": 1.5}, TypeError, "seed must be an integer, got 1.5"),
+    (PLACED, {"positions": MASK}, TypeError, r"positions\[0\] must be an integer, got True"),
+    (PLACED, {"positions": [0.5]}, TypeError, r"positions\[0\] must be an integer, got 0.5"),
+    (PLACED, {"positions": 1}, TypeError, "positions must be a sequence of integers, got int"),
+    (PLACED, {"positions": "01"}, TypeError, "positions must be a sequence of integers, got str"),
+    (PLACED, {"seed": -1}, ValueError, "seed must be from 0 to 18446744073709551615, got -1"),
+    (PLACED, {"seed": 1.5}, TypeError, "seed must be an integer, got 1.5"),
     (SEARCHES, {"starts": 0}, ValueError, "starts must be at least 1, got 0"),
     (SEARCHES, {"max_steps": 0}, ValueError, "max_steps must be at least 1, got 0"),
     (SEARCHES, {"max_steps": None}, TypeError, "max_steps must be an integer, got None"),
     (SEARCHES, {"tol": -1e-9}, ValueError, "tol must be finite and at least 0, got -1e-09"),
     (SEARCHES, {"tol": math.nan}, ValueError, "tol must be finite and at least 0, got nan"),
-    (SEARCHES, {"progress": "yes"}, TypeError, "progress must be True or False, got 'yes'"),
-    (["raf_sensitivity"], {"draws": 3}, ValueError, "W and draws cannot both be given"),
-    (["raf_sensitivity"], {"W": None, "draws": 0}, ValueError, "draws must be at least 1, got 0"),
+    (PLACED, {"progress": "yes"}, TypeError, "progress must be True or False, got 'yes'"),
+    (DRAWN, {"draws": 3}, ValueError, "W and draws cannot both be given"),
+    (DRAWN, {"W": None, "draws": 0}, ValueError, "draws must be at least 1, got 0"),
     (
-        ["raf_sensitivity"],
+        DRAWN,
         {"W": None, "draws": True},
         TypeError,
         "draws must be an integer, got True",

@@ -90,6 +90,16 @@ struct StepRows {
   T* beta;            // (M)
 };
 
+// Rows less a common shift, and their squared norms.
+template <typename T>
+struct CentredRows {
+  std::int64_t rows, d;
+  const T* given;  // (rows, d)
+  const T* shift;  // (d)
+  T* centred;      // (rows, d)
+  T* norm2;        // (rows)
+};
+
 // Candidates are worked on in blocks of one cache line; their arrays have one column for each, and
 // whole blocks of columns.
 template <typename T>
@@ -174,6 +184,7 @@ struct Kernels {
   void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta,
                           T* gradient, int threads);
   void (*take_step)(const StepRows<T>&, int threads);
+  void (*centre_rows)(const CentredRows<T>&, int threads);
   void (*candidate_attention)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);
   void (*substitution_norms)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);
 };

@@ -15,9 +15,6 @@ void with_given_weight_fn(WeightFn fn, const Body& body) {
   }
 }
 
-inline float root_of(float x) { return __builtin_sqrtf(x); }
-inline double root_of(double x) { return __builtin_sqrt(x); }
-
 template <typename T>
 struct OwnRow {  // rows of SubstitutionTile::attention
   T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;
@@ -27,6 +24,25 @@ OwnRow<T> own_row_at(const SubstitutionTile<T>& tile, Index column) {
   T* at = tile.attention + column;
   const Index s = tile.stride;
   return {at, at + s, at + 2 * s, at + 3 * s, at + 4 * s, at + 5 * s, at + 6 * s, at + 7 * s};
+}
+
+template <typename T>
+T centre_row(const T* given, const T* shift, T* centred, Index d) {  // returns its squared norm
+  T norm2 = 0;
+#pragma omp simd reduction(+ : norm2)
+  for (Index k = 0; k < d; ++k) {
+    const T x = given[k] - shift[k];
+    centred[k] = x;
+    norm2 += x * x;
+  }
+  return norm2;
+}
+
+template <typename T>
+void centre_rows(const CentredRows<T>& in, int threads) {
+  for_rows(in.rows, in.d, threads, [&](Index row) {
+    in.norm2[row] = centre_row(in.given + row * in.d, in.shift, in.centred + row * in.d, in.d);
+  });
 }
 
 // ---- the candidate's own attention to the words of the text
@@ -65,7 +81,7 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   } else {
     own = g.share(own_score, Rest<T>{none, sum + g.weight_of(first, none)});
   }
-  const T v = root_of(v2), radius = larger(T(in.radius), v), given = v + T(in.shift);
+  const T v = root(v2), radius = larger(T(in.radius), v), given = v + T(in.shift);
   const T key_error = T(in.key_error) * given, own_error = T(in.own_error) * given * given;
   T blur, size;
   if constexpr (G::kExponential) {
@@ -102,7 +118,7 @@ void candidate_attention_block(const G& g, const SubstitutionState<T>& in,
   for (Index l = 0; l < L; ++l) {
     first[l] = second[l] = T(kMinusInfinity);
     where[l] = sum[l] = live[l] = T(0);
-    error[l] = T(in.key_error) * (root_of(tile.norm2[column + l]) + T(in.shift));
+    error[l] = T(in.key_error) * (root(tile.norm2[column + l]) + T(in.shift));
   }
   for (Index j = 0; j < n; ++j) {
     const T *key = tile.keys + j * tile.stride + column, shift = in.key_shift[j];
@@ -418,9 +434,9 @@ struct NormsBlock {
     T reached = T(0);
 #pragma omp simd reduction(max : reached)
     for (Index l = 0; l < L; ++l) {
-      const T others = root_of(sums.direct[l]) + removed;
+      const T others = root(sums.direct[l]) + removed;
       const T most = known[l] + others * others + error * (size[l] + constant);
-      const T needed = threshold - root_of(blur[l]);
+      const T needed = threshold - root(blur[l]);
       const T out = needed > T(0) && most * T(1.0001) < needed * needed ? T(0) : T(1);
       reached = larger(reached, out);
     }
@@ -470,7 +486,7 @@ struct NormsBlock {
     const T *v2 = tile.norm2 + column, radius = T(in.radius), score_error = T(in.score_error);
     for (Index l = 0; l < L; ++l) {
       sums.strength[l] = sums.response[l] = sums.direct[l] = T(0);
-      error[l] = score_error * root_of(v2[l]) + T(in.score_offset);
+      error[l] = score_error * root(v2[l]) + T(in.score_offset);
     }
     own_rows();
     dominated_pairs();
@@ -479,7 +495,7 @@ struct NormsBlock {
     T *size = tile.size + column, *blur = tile.blur + column;
 #pragma omp simd
     for (Index l = 0; l < L; ++l) {
-      const T far = root_of(v2[l]) + radius, far2 = far * far;
+      const T far = root(v2[l]) + radius, far2 = far * far;
       const T felt = G::kExponential ? sums.strength[l] : sums.response[l];
       size[l] = far2 * sums.strength[l] + own.size[l] * own.size[l];
       blur[l] = far2 * error[l] * error[l] * felt + own.blur[l] * own.blur[l];

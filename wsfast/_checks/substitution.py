@@ -48,18 +48,17 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
     return table
 
 
-def candidate_rows(numbers: Tensor, rows: Tensor, norms: Tensor) -> None:
+def candidate_rows(numbers: Tensor, rows: Tensor) -> None:
     """Raise ValueError where a candidate is not finite; `numbers` (m,) are the rows of E."""
-    # NaN and infinity survive in the norm, which is there already.
-    if bool(torch.isfinite(norms).all()):
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    if bool(norms.square().isfinite().all()):
         return
-    broken = (~torch.isfinite(rows)).any(1).nonzero()[:, 0]
-    if len(broken):
-        listed = ", ".join(map(str, numbers[broken[:5]].tolist()))
-        more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
-        raise ValueError(f"E must be finite, got NaN or infinity in row {listed}{more}")
-    if not bool(torch.isfinite(torch.linalg.vector_norm(rows.double(), dim=1).square()).all()):
+    broken = (~rows.isfinite()).any(1).nonzero()[:, 0]
+    if len(broken) == 0:
         raise ValueError("E must have rows whose squared norm a double can hold")
+    listed = ", ".join(map(str, numbers[broken[:5]].tolist()))
+    more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+    raise ValueError(f"E must be finite, got NaN or infinity in row {listed}{more}")
 
 
 class Candidates(NamedTuple):

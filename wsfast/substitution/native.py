@@ -46,7 +46,7 @@ class NativeTiles:
         n, positions = state.n, len(state.index)
         self._columns, self._workspace = columns, workspace
         pairs, plain = _grouped(state)
-        self._held = {
+        held = {
             "pairs": pairs,
             "plain": plain,
             "gram": state.mean_rows[:n],
@@ -64,7 +64,7 @@ class NativeTiles:
             weight_fn=state.weight_fn.code,
             positions=positions,
             n=n,
-            **{name: value.data_ptr() for name, value in self._held.items()},
+            **{name: value.data_ptr() for name, value in held.items()},
             shift=state.shift_norm,
             radius=state.radius,
             phi_radius=state.phi_radius,
@@ -74,6 +74,9 @@ class NativeTiles:
             score_offset=state.score_offset,
             product_error=state.product_error,
         )
+        # As long as the kernels may read them.
+        self._held = held | {"shift": state.shift.contiguous()}
+        self._centre_rows: Any = getattr(cpu, "centre_rows" + _SUFFIX[dtype])
         self._tile_type: Any = getattr(cpu, "SubstitutionTile" + _SUFFIX[dtype])
 
     def squares(
@@ -88,11 +91,20 @@ class NativeTiles:
             threshold = (threshold * (1 - 1e-6)).to(candidates.dtype)
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
+        threads = torch.get_num_threads()
         centred = self._take("centred", self._columns, d)[:m]
-        torch.sub(candidates, state.shift, out=centred)
         own, norm2, size, blur2 = self._take("scalars", 4)
         own[:m] = own_score
-        torch.linalg.vector_norm(centred, dim=1, out=norm2[:m]).square_()
+        candidates = candidates.contiguous()
+        self._centre_rows(
+            rows=m,
+            d=d,
+            given=candidates.data_ptr(),
+            shift=self._held["shift"].data_ptr(),
+            centred=centred.data_ptr(),
+            norm2=norm2.data_ptr(),
+            threads=threads,
+        )
         products = self._take("products", 4 * n)
         torch.mm(state.rows, centred.mT, out=products[:, :m])
         scores, base, words, keys = products.split(n)
@@ -117,7 +129,6 @@ class NativeTiles:
             size=size.data_ptr(),
             blur=blur2.data_ptr(),
         )
-        threads = torch.get_num_threads()
         self._cpu.candidate_attention(self._given, tile, threads)
         torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
         self._cpu.substitution_norms(self._given, tile, threads)

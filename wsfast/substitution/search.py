@@ -65,6 +65,7 @@ def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> A
     scores = w.new_empty(len(draws), len(table))
     with torch.no_grad():
         for tile in table.tiles(columns):
+            _checks.candidate_rows(tile.number, tile.rows)
             for score, one in zip(scores, draws, strict=True):
                 score[tile.place] = own_scores(tile.rows, one)
     scores = scores if w.ndim == 3 else scores[0]
@@ -271,8 +272,9 @@ def _parts(
         zip(inputs.texts, inputs.masks, options.positions, strict=True)
     ):
         index = words_among(keep, at)
-        row = TextSearch.memory(int(keep.sum()), 1, text.itemsize)
-        at_once = max(1, options.memory_budget // (2 * row))
+        n = int(keep.sum())
+        alone, one = (TextSearch.memory(n, positions, text.itemsize) for positions in (0, 1))
+        at_once = max(1, (options.memory_budget // 2 - alone) // (one - alone))
         for r, w in enumerate(prepared):
             problem = RafProblem(text[keep].detach(), w, fn, backend, options.memory_budget)
             _checks.finite("φ(X)", problem.norm)

@@ -108,10 +108,13 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
         shift=text.shift,
         rows=torch.cat(
             [
-                text.queries,
-                torch.where(apart[:, None], text.others_mean, text.phi),
-                text.words,
-                text.keys,
+                part.to(dtype)
+                for part in (
+                    text.queries,
+                    torch.where(apart[:, None], text.others_mean, text.phi),
+                    text.words,
+                    text.keys,
+                )
             ]
         ),
         full=full,

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast import _checks
 from wsfast._checks import Array
 
 
@@ -18,7 +17,6 @@ class Tile(NamedTuple):
 
     number: Tensor  # (m,) int64, their rows in E
     rows: Tensor  # (m, d), in the dtype that is computed with
-    norms: Tensor  # (m,)
     place: slice  # of them among all candidates
 
 
@@ -59,9 +57,7 @@ class CandidateTable:
             place = slice(first, min(first + rows, len(self)))
             part = numbers[place]
             read = self._tensor(self._E[place]) if self._keep is None else self.rows(part)
-            norms = torch.linalg.vector_norm(read, dim=1)
-            _checks.candidate_rows(part, read, norms)
-            yield Tile(part, read, norms, place)
+            yield Tile(part, read, place)
 
     def rows(self, number: Tensor) -> Tensor:
         """The rows `number` (m,) of E, (m, d)."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast.perturbation.problem import ROUNDING, RafProblem
 from wsfast.substitution.closed_form import TorchTiles
 from wsfast.substitution.contenders import Contenders
@@ -19,8 +20,8 @@ from wsfast.substitution.table import CandidateTable, Tile
 # before the search goes on.
 _MANY = 8
 
-# Norms beyond this leave float32 in products of four squares.
-_LARGE = 1e6
+# Sizes beyond this leave float32 in products of four.
+_LARGE = 1e12
 
 
 class Evaluator(Protocol):
@@ -90,7 +91,7 @@ class TextSearch:
         self._workspace = workspace
         self._contenders = Contenders(len(index), plan.k, index.device)
         self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
-        ordinary = 1e-12 < float(problem.X.norm()) < _LARGE
+        ordinary = 1e-12 < float(problem.X.norm()) < _LARGE**0.5
         exact = problem.backend == "reference" or not ordinary
         self.dtype = torch.float64 if exact else problem.dtype
         self.table: Tensor | None = None  # (P, C) relative changes
@@ -126,23 +127,26 @@ class TextSearch:
             self._tighten()
 
     def _screen(self, tile: Tile, own_score: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
-        rows, dtype = tile.rows, self.dtype
-        if dtype == torch.float32 and not float(tile.norms.max()) < _LARGE:
-            dtype = torch.float64
-        if dtype != rows.dtype:
-            rows = rows.to(dtype)
-            own_score = own_scores(rows, self._problem.W)
         # Values that are asked for, and small ones, are needed whatever they are.
         screened = self._plan.largest and not self._plan.full
         threshold = self._contenders.threshold if screened else None
-        return rows, self._evaluator(dtype)[0].squares(rows, own_score, threshold), dtype
+        if self.dtype == tile.rows.dtype and self._problem.backend != "reference":
+            squares = self._evaluator(self.dtype)[0].squares(tile.rows, own_score, threshold)
+            # The size is at least ‖v‖²: it tells rows that leave float32, and what is not a number.
+            if float(squares.size.max()) < _LARGE:
+                return tile.rows, squares, self.dtype
+        rows = tile.rows.double()
+        _checks.candidate_rows(tile.number, rows)
+        own_score = own_scores(rows, self._problem.W)
+        squares = self._evaluator(torch.float64)[0].squares(rows, own_score, threshold)
+        return rows, squares, torch.float64
 
     def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
         """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
         if dtype not in self._evaluators:
             problem = self._problem
             if problem.backend == "reference":
-                constant = torch.zeros(len(self._index), dtype=dtype, device=self._index.device)
+                constant = self._problem.X.new_zeros(len(self._index))
                 self._evaluators[dtype] = DefinitionTiles(problem, self._index), constant, 0.0
             else:
                 state = prepare(problem, self._index, dtype)
@@ -151,7 +155,7 @@ class TextSearch:
                     evaluator = NativeTiles(state, self._plan.columns, self._workspace)
                 else:
                     evaluator = TorchTiles(state, problem.memory_budget // 4)
-                self._evaluators[dtype] = evaluator, state.constant, state.product_error
+                self._evaluators[dtype] = evaluator, state.constant.double(), state.product_error
         return self._evaluators[dtype]
 
     def _compete(
@@ -163,14 +167,15 @@ class TextSearch:
         if allowed is not None:
             value = value.masked_fill(~allowed, -torch.inf if largest else torch.inf)
         best = value.amax(1) if largest else value.amin(1)
-        everywhere = torch.arange(len(best), device=best.device)
-        low, _ = self._bounds(best, size.max(), blur2.max(), everywhere, dtype)
-        self._contenders.expect(low.masked_fill(best.isinf(), -torch.inf))
-        cut = self._cut(self._contenders.threshold, size, blur2, dtype)
+        most = float(size.max()), float(blur2.max())
+        threshold = self._contenders.threshold
+        low, high = self._bounds(best, *most, slice(None), dtype)
         # Not written the other way round: what is not a number may be anything.
-        rows = (~(best < cut) if largest else ~(best > cut)).nonzero()[:, 0]
-        if len(rows) == 0:
+        if not bool((~(high < threshold)).any()):
             return
+        self._contenders.expect(low.masked_fill(best.isinf(), -torch.inf))
+        cut = self._cut(self._contenders.threshold, *most, dtype)
+        rows = (~(best < cut) if largest else ~(best > cut)).nonzero()[:, 0]
         value, cut = value[rows], cut[rows, None]
         r, c = (~(value < cut) if largest else ~(value > cut)).nonzero(as_tuple=True)
         p = rows[r]
@@ -180,21 +185,27 @@ class TextSearch:
         low, high = self._bounds(value[r, c], size[c], blur2[c], p, dtype)
         self._contenders.add(p, tile.number[c], low, high)
 
-    def _cut(self, threshold: Tensor, size: Tensor, blur2: Tensor, dtype: torch.dtype) -> Tensor:
+    def _cut(self, threshold: Tensor, size: float, blur2: float, dtype: torch.dtype) -> Tensor:
         """What a square must reach (or not exceed) for its bound to reach `threshold` (P,)."""
         _, constant, error = self._evaluator(dtype)
-        slack = 2 * error * (size.max() + constant)
-        blur = blur2.max().double().sqrt()
+        slack = 2 * error * (size + constant)
+        blur = blur2**0.5
         if self._plan.largest:
             cut = (threshold - blur).clamp(min=0).square() - slack
         else:
             cut = (blur - threshold).clamp(min=0).square() + slack
         # The comparison rounds as well.
         shift = 1e-6 * cut.abs()
-        return (cut - shift if self._plan.largest else cut + shift).to(dtype)
+        moved: Tensor = cut - shift if self._plan.largest else cut + shift
+        return moved.to(dtype)
 
     def _bounds(
-        self, value: Tensor, size: Tensor, blur2: Tensor, position: Tensor, dtype: torch.dtype
+        self,
+        value: Tensor,
+        size: Tensor | float,
+        blur2: Tensor | float,
+        position: Tensor | slice,
+        dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         """Of the norms whose squares were computed as `value` (Q,), float64.
 
@@ -202,11 +213,11 @@ class TextSearch:
         """
         _, constant, error = self._evaluator(dtype)
         value = value.double()
-        slack = 2 * error * (size + constant[position]).double()
-        blur = blur2.double().sqrt()
-        low = (value - slack).clamp(min=0).sqrt() - blur
-        high = (value + slack).clamp(min=0).sqrt() + blur
-        low, high = low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
+        slack = 2 * error * (size + constant[position])
+        blur = blur2.double().sqrt() if isinstance(blur2, Tensor) else blur2**0.5
+        low = (value - slack).clamp_(min=0).sqrt_() - blur
+        high = (value + slack).clamp_(min=0).sqrt_() + blur
+        low, high = low.nan_to_num_(nan=-torch.inf), high.nan_to_num_(nan=torch.inf)
         return (low, high) if self._plan.largest else (-high, -low)
 
     def _tighten(self) -> None:
@@ -267,7 +278,7 @@ class TextSearch:
         _, constant, _ = self._evaluator(dtype)
         accuracy = self._problem.dtype
         share = ROUNDING[accuracy]
-        rounding = torch.finfo(dtype).eps * 2 * (size + constant[:, None]).double()
+        rounding = torch.finfo(dtype).eps * 2 * (size + constant[:, None])
         doubtful = rounding > share * self._problem.unit2(norms, accuracy)
         # Typical, not worst-case rounding of the scores: the bound without its factor d.
         floor = norms.clamp(min=1e-3 * float(self._problem.norm))
