@@ -36,19 +36,6 @@ dtypes = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(
-    params=[
-        "baseline",
-        pytest.param("avx2", marks=pytest.mark.needs("avx2")),
-        pytest.param("avx512", marks=pytest.mark.needs("avx512")),
-    ]
-)
-def level(request, isa):
-    isa(request.param)
-    assert _native.require_cpu().isa_used() == request.param
-    return request.param
-
-
 def weights(scores, fn, keep):
     """Weights (rows, n) in float64, not normalised, shifted for softmax; 0 where not kept."""
     scores = scores.double()

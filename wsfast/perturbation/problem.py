@@ -192,17 +192,35 @@ class RafProblem:
 
     def replaced_norms(self, index: Tensor, words: Tensor) -> Tensor:
         """‖φ(X') - φ(X)‖ (Q,), float64, with `words` (Q, d) at the positions `index` (Q,)."""
+        words = words.double()
+        if self.backend == "reference":
+            return self.replaced_by_definition(index, words)
+        delta = words - self.X[index]
         out = []
         for part in self.chunks(torch.arange(len(index), device=index.device), 1):
             positions, which = index[part].unique(return_inverse=True)
-            delta = words[part].double() - self.X[index[part]]
-            if self.backend == "reference":
-                squares = self.definition(index[part]).squared_norms(delta[:, None])
-                out.append(_root(squares)[:, 0])
-            else:
-                state = self.state(positions).select(which)
-                out.append(self._norms(state, delta[:, None], torch.float64)[:, 0])
-        return torch.cat(out)
+            state = self.state(positions).select(which)
+            out.append(self._norms(state, delta[part, None], torch.float64)[:, 0])
+        norms = torch.cat(out)
+        if not self.weight_fn.exponential and self.weight_fn.normalize:
+            # ReLU's weights depend on a word's direction, which x_i + Δ loses where it is tiny.
+            tiny = words.norm(dim=-1) < 1e-3 * self.X[index].norm(dim=-1)
+            if bool(tiny.any()):
+                norms[tiny] = self.replaced_by_definition(index[tiny], words[tiny])
+        return norms
+
+    def replaced_by_definition(self, index: Tensor, words: Tensor) -> Tensor:
+        """As `replaced_norms`: the word replaced in the text, and φ computed again."""
+        before = attention_features(self.X, self.W, self.weight_fn)
+        norms = []
+        # Texts, products, scores and weights, of each pair.
+        at_once = max(1, self.memory_budget // (6 * 8 * self.n * (self.d + self.n)))
+        for i, word in zip(index.split(at_once), words.split(at_once), strict=True):
+            each = torch.arange(len(i), device=i.device)
+            moved = self.X.expand(len(i), -1, -1).index_put((each, i), word)
+            change = attention_features(moved, self.W, self.weight_fn) - before
+            norms.append(change.flatten(1).norm(dim=1))
+        return torch.cat(norms)
 
     def _norms(self, exact: PositionState, delta: Tensor, dtype: torch.dtype) -> Tensor:
         state = self.in_dtype(exact, dtype)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast._checks import Inputs, SubstitutionOptions
-from wsfast.substitution.ranking import ranked
+from wsfast.substitution.ranking import first_of, ranked
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Pairs, TextSearch
@@ -88,10 +88,10 @@ def assemble(
         value[b] = relative[0]
         top_value[b] = relative[:k]
         top_position[b], top_candidate[b] = position[:k], candidate[:k]
-        # The first of each position in the order of the ranking.
-        for place in reversed(range(len(position))):
-            best_candidate[b, position[place]] = candidate[place]
-            best_value[b, position[place]] = relative[place]
+        for i in position.unique():
+            here = (position == i).nonzero()[:, 0]
+            first = here[first_of(candidate[here], norms[here])]
+            best_candidate[b, i], best_value[b, i] = candidate[first], relative[first]
         at_positions[b, one.at] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]

@@ -20,9 +20,9 @@ class DefinitionTiles:
         self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
     ) -> Squares:
         """For candidates (m, d); exact, so that there is no error to bound."""
-        problem, none = self._problem, candidates.new_zeros(len(candidates))
-        value = [
-            problem.definition(at).squared_norms((candidates - problem.X[at])[None])
+        none = candidates.new_zeros(len(candidates))
+        norms = [
+            self._problem.replaced_by_definition(at.expand(len(candidates)), candidates)
             for at in self._index.split(1)
         ]
-        return Squares(torch.cat(value), none, none)
+        return Squares(torch.stack(norms).square(), none, none)

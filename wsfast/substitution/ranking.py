@@ -23,3 +23,9 @@ def ranked(position: Tensor, candidate: Tensor, value: Tensor, *, largest: bool)
         group[place] = start
     order = order[np.lexsort((c[order], p[order], group))]
     return torch.from_numpy(order).to(value.device)
+
+
+def first_of(candidate: Tensor, value: Tensor) -> int:
+    """Place of the best of one position's pairs, the best value first; of ties the lowest row."""
+    tied = (value - value[0]).abs() <= TIE * value[0].abs()
+    return int(candidate.masked_fill(~tied, torch.iinfo(candidate.dtype).max).argmin())

@@ -13,6 +13,7 @@ from wsfast.substitution.closed_form import TorchTiles
 from wsfast.substitution.contenders import Contenders
 from wsfast.substitution.definition import DefinitionTiles
 from wsfast.substitution.native import NativeTiles, Workspace
+from wsfast.substitution.ranking import TIE
 from wsfast.substitution.state import PAIR_ARRAYS, Squares, prepare
 from wsfast.substitution.table import CandidateTable, Tile
 
@@ -91,7 +92,8 @@ class TextSearch:
         self._workspace = workspace
         self._contenders = Contenders(len(index), plan.k, index.device)
         self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
-        ordinary = 1e-12 < float(problem.X.norm()) < _LARGE**0.5
+        sizes = float(problem.X.norm()), float(problem.norm)
+        ordinary = all(1e-8 < size < _LARGE**0.5 for size in sizes)
         exact = problem.backend == "reference" or not ordinary
         self.dtype = torch.float64 if exact else problem.dtype
         self.table: Tensor | None = None  # (P, C) relative changes
@@ -218,7 +220,9 @@ class TextSearch:
         low = (value - slack).clamp_(min=0).sqrt_() - blur
         high = (value + slack).clamp_(min=0).sqrt_() + blur
         low, high = low.nan_to_num_(nan=-torch.inf), high.nan_to_num_(nan=torch.inf)
-        return (low, high) if self._plan.largest else (-high, -low)
+        low, high = (low, high) if self._plan.largest else (-high, -low)
+        # Ties are told apart by their place: none of them may be dropped.
+        return low, high + 2 * TIE * high.abs()
 
     def _tighten(self) -> None:
         """Bounds in float64 for the pairs held."""

@@ -1,0 +1,179 @@
+"""The kernels of substitution at every instruction set, against the same in plain PyTorch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from definition import WEIGHT_FNS, random_text
+from substitution.cases import KINDS, hard_text
+
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.substitution import native
+from wsfast.substitution.closed_form import TorchTiles
+from wsfast.substitution.native import NativeTiles, Workspace
+from wsfast.substitution.state import SubstitutionState, prepare
+
+pytestmark = pytest.mark.needs("native")
+
+LANES = {torch.float32: 16, torch.float64: 8}
+EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
+
+weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
+dtypes = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
+)
+
+
+def state_of(X, W, weight_fn, normalize, dtype, index=None):
+    problem = RafProblem(X, AttentionWeights(W), WeightFn(weight_fn, normalize), "native", 2**26)
+    index = torch.arange(len(X)) if index is None else torch.as_tensor(index)
+    return prepare(problem, index, dtype)
+
+
+def double(state: SubstitutionState) -> SubstitutionState:
+    """The same numbers, in float64."""
+    tensors = {field.name: getattr(state, field.name) for field in fields(state)}
+    return replace(
+        state,
+        **{
+            name: value.double()
+            for name, value in tensors.items()
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+        },
+    )
+
+
+def own_scores(E, W):
+    return ((E @ W) * E).sum(-1) / math.sqrt(E.shape[1])
+
+
+def agree(state, E, own, workspace, columns=None):
+    """The kernels in the dtype of `state` against PyTorch in float64, from the same numbers."""
+    dtype = state.rows.dtype
+    E, own = E.to(dtype), own.to(dtype)
+    value, size, blur2 = NativeTiles(state, columns or len(E), workspace).squares(E, own)
+    expected = TorchTiles(double(state), 2**24).squares(E.double(), own.double())
+    assert value.shape == (len(state.index), len(E))
+    # Whatever is promised of the rounding: of inner products, and of the scores.
+    unit = 64 * EPS[dtype] * (expected.size + state.constant.double()[:, None])
+    root = expected.value.clamp(min=0).sqrt()
+    unit = unit + expected.blur2.sqrt() * (root + expected.blur2.sqrt())
+    assert bool(((value.double() - expected.value).abs() <= unit).all())
+    # The bounds themselves are known to a few digits, which is as many as they need.
+    for got, wanted in ((size, expected.size), (blur2, expected.blur2)):
+        assert bool(((got.double() - wanted).abs() <= 2e-3 * wanted).all())
+
+
+# -- every size -----------------------------------------------------------------------------------
+
+
+@weight_fns
+@dtypes
+def test_sizes(level, weight_fn, normalize, dtype):
+    """Words and candidates around the width of a vector and of a group of rows."""
+    lanes, workspace, dominated = LANES[dtype], Workspace(), 0
+    few = (1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes + 1)
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 33):
+        X, W = random_text(n, 5, n)
+        W = W + torch.eye(5)
+        X[n // 2] *= 2
+        state = state_of(X, W, weight_fn, normalize, dtype)
+        dominated += len(state.dominated_row)
+        for count in range(1, 2 * lanes + 2) if n == 3 else few:
+            E = random_text(count, 5, 100 + count)[0]
+            agree(state, E, own_scores(E, W), workspace)
+    assert (dominated > 5) == normalize
+
+
+@weight_fns
+@dtypes
+def test_positions(level, weight_fn, normalize, dtype):
+    """Some positions alone, in any number; memory that an earlier tile has filled."""
+    X, W = random_text(9, 5, 3)
+    X[4] *= 3
+    E = random_text(21, 5, 8)[0]
+    workspace = Workspace()
+    for index in ([0], [8], [4], [1, 4, 7], [0, 2, 3, 4, 5, 8], range(9)):
+        state = state_of(X, W, weight_fn, normalize, dtype, [*index])
+        for part in E.split(8):
+            agree(state, part, own_scores(part, W), workspace, columns=40)
+    # More positions than words that attend to them in a group, and one dimension.
+    X, W = random_text(6, 1, 1)
+    E = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
+    state = state_of(X, W, weight_fn, normalize, dtype)
+    agree(state, E, own_scores(E, W), workspace)
+
+
+@weight_fns
+@dtypes
+@pytest.mark.parametrize("kind", KINDS)
+def test_hard_texts(level, weight_fn, normalize, dtype, kind):
+    X, W, E, _ = hard_text(kind, weight_fn, normalize)
+    agree(state_of(X, W, weight_fn, normalize, dtype), E, own_scores(E, W), Workspace())
+
+
+@weight_fns
+@dtypes
+def test_layout_of_candidates(level, weight_fn, normalize, dtype):
+    X, W = random_text(4, 3, 3, dtype)
+    E = random_text(10, 3, 4, dtype)[0]
+    state = state_of(X, W, weight_fn, normalize, dtype)
+    tiles = NativeTiles(state, 10, Workspace())
+    own = own_scores(E, W)
+    expected = [x.clone() for x in tiles.squares(E, own)]
+    before = E.clone()
+    for rows in (E.t().contiguous().t(), torch.stack([E, -E], 1)[:, 0]):
+        got = tiles.squares(rows, own)
+        assert all(map(torch.equal, got, expected))
+    assert torch.equal(E, before)
+
+
+# -- threads, thresholds --------------------------------------------------------------------------
+
+
+@weight_fns
+@dtypes
+def test_thread_count_changes_no_bit(weight_fn, normalize, dtype, monkeypatch):
+    """The kernels split candidates; the products in between keep to one thread here."""
+    X, W = random_text(33, 12, 5, dtype)
+    E = random_text(700, 12, 6, dtype)[0]
+    state = state_of(X, W, weight_fn, normalize, dtype)
+    results = []
+    for threads in (1, 2, 3, 8):
+        monkeypatch.setattr(native.torch, "get_num_threads", lambda threads=threads: threads)
+        squares = NativeTiles(state, 700, Workspace()).squares(E, own_scores(E, W))
+        results.append([x.clone() for x in squares])
+    monkeypatch.undo()
+    for result in results[1:]:
+        assert all(map(torch.equal, result, results[0]))
+
+
+@weight_fns
+@dtypes
+def test_threshold(level, weight_fn, normalize, dtype):
+    """What may reach it is computed in full, in whole blocks; the rest stays below it."""
+    X, W = random_text(13, 6, 7, dtype)
+    E = random_text(90, 6, 8, dtype)[0] * torch.linspace(0.2, 2, 90, dtype=dtype)[:, None]
+    state = state_of(X, W, weight_fn, normalize, dtype)
+    tiles, own = NativeTiles(state, 90, Workspace()), own_scores(E, W)
+    plain = [x.clone() for x in tiles.squares(E, own)]
+    norms = plain[0].clamp(min=0).double().sqrt()
+    lowest = torch.full((13,), -torch.inf, dtype=torch.float64)
+    assert all(map(torch.equal, tiles.squares(E, own, lowest), plain))
+    changed = 0
+    for share in (0.3, 0.7, 0.95):
+        threshold = share * norms.amax(1)
+        value, size, blur2 = tiles.squares(E, own, threshold)
+        assert torch.equal(size, plain[1])
+        assert torch.equal(blur2, plain[2])
+        other = value != plain[0]
+        changed += int(other.sum())
+        assert bool((value.double().clamp(min=0).sqrt() < threshold[:, None])[other].all())
+        assert bool((norms < threshold[:, None] * (1 + 1e-5))[other].all())
+    assert changed > 50
+    highest = torch.full((13,), 1e15, dtype=torch.float64)
+    assert not bool((tiles.squares(E, own, highest).value > plain[0]).any())
