@@ -79,8 +79,8 @@ def test_bounds_of_hard_texts(backend, weight_fn, normalize, dtype, kind):
     assert bool((high >= expected).all())
     search, rows = searcher(X, E, W, weight_fn, normalize, backend, dtype, largest=False)
     least, most = bounds(search, rows, W, dtype)
-    assert torch.equal(least, -high)
-    assert torch.equal(most, -low)
+    assert bool((least <= -expected).all())
+    assert bool((most >= -expected).all())
 
 
 @backends
@@ -112,7 +112,9 @@ def test_bounds_tell_something(backend, weight_fn, normalize):
     for dtype, share in ((torch.float32, 3e-3), (torch.float64, 1e-11)):
         search, rows = searcher(X, E, W, weight_fn, normalize, backend, dtype)
         low, high = bounds(search, rows, W, dtype)
-        assert float(((high - low) / expected).nanmedian()) < share
+        assert float(((expected - low) / expected).nanmedian()) < share
+        # Beyond it, what ties.
+        assert 1e-9 < float(((high - expected) / expected).nanmedian()) < share + 3e-9
 
 
 @pytest.mark.needs("native")

@@ -65,7 +65,10 @@ def matches(result, table, largest=True):
     limit = 2e-7 if result.top_value.dtype == torch.float32 else 1e-9
     assert error(result.top_value, values) <= limit
     assert float(result.value) == float(result.top_value[0])
-    firsts = dict(reversed(order(table, largest=largest)))
+    firsts = {}
+    for i, row in enumerate(table):
+        for _, v in order(row[None], 1, largest=largest):
+            firsts[i] = v
     assert result.best_candidate.tolist() == [firsts.get(i, -1) for i in range(len(table))]
     for i, v in firsts.items():
         assert error(result.best_value[i], table[i, v]) <= limit
@@ -80,7 +83,7 @@ def matches(result, table, largest=True):
 @weight_fns
 def test_order_of_random_texts(backend, largest, weight_fn, normalize):
     """Of float32 inputs, against every value in float64; several tiles and one."""
-    for seed in range(34):
+    for seed in range(17):
         n, d, count = 1 + seed % 7, 2 + seed % 5, 20 + 7 * (seed % 11)
         X, E, W = problem(n, d, count, 100 + seed, torch.float32)
         expected = changes(X, W, E, weight_fn, normalize)
