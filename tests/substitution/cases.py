@@ -10,6 +10,13 @@ from definition import random_text
 from substitution.truth import changes, exact_changes
 
 
+def problem(n=5, d=6, count=40, seed=0, dtype=torch.float64):
+    """X, E, W of which no row is without weight."""
+    X, W = random_text(n, d, seed)
+    E = random_text(count, d, seed + 1)[0]
+    return X.to(dtype), E.to(dtype), (W + torch.eye(d)).to(dtype)
+
+
 def single(*arrays):
     """The nearest numbers that both dtypes hold, so that both have one truth."""
     return tuple(array.float().double() for array in arrays)

@@ -252,6 +252,23 @@ def test_hard_texts_are_hard():
     assert float((X - X.mean(0)).norm() / X.norm()) < 1e-2
 
 
+@all_backends
+@weight_fns
+def test_large_scores_that_all_but_cancel(backend, weight_fn, normalize):
+    """Scores of 1000, of which only differences tell: what float32 gives would not do."""
+    for seed in range(3):
+        X, E = random_text(6, 200, seed)[0], random_text(150, 200, seed + 50)[0]
+        W = 0.2 * random_text(1, 200, seed + 90)[1]
+        # Along the first axis all words are 10 or -10, and W is of this axis or of the others.
+        X[:, 0], E[:, 0] = 10 * X[:, 0].sign(), 10 * E[:, 0].sign()
+        W[0], W[:, 0] = 0.0, 0.0
+        W[0, 0] = 10 * math.sqrt(200)
+        X, E, W = (x.float() for x in (X, E, W))
+        assert float((X @ W @ E.T).abs().median()) / math.sqrt(200) > 900
+        expected = changes(X, W, E, weight_fn, normalize)
+        check(search(X, E, W, weight_fn=weight_fn, normalize=normalize, backend=backend), expected)
+
+
 @pytest.mark.parametrize("size", [1e-3, 1e-5, 1e-7, 1e-9])
 @backends
 @weight_fns

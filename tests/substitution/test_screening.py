@@ -18,6 +18,7 @@ from wsfast.substitution import text_search
 from wsfast.substitution.contenders import Contenders
 from wsfast.substitution.native import Workspace
 from wsfast.substitution.ranking import ranked
+from wsfast.substitution.state import prepare
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Plan, TextSearch, own_scores
 
@@ -101,6 +102,49 @@ def test_bounds_of_random_texts(backend, weight_fn, normalize, n):
             expected = relative * norm
             assert bool((low <= expected * (1 + 1e-12)).all()), (d, scale)
             assert bool((high >= expected * (1 - 1e-12)).all()), (d, scale)
+
+
+def test_bounds_are_those_of_the_rounding_that_is_allowed_for():
+    """A share of the size of all terms under the root, the error by scores beside it."""
+    X, W, E, _ = random_case(5, 8, "softmax", True)
+    search, _ = searcher(X, E, W, "softmax", True, "torch", torch.float64)
+    _, constant, share = search._evaluator(torch.float64)
+    assert float(constant.min()) > 0
+    size, blur2 = numbers(3.0, 5.0), numbers(0.0, 0.01)
+    low, high = search._bounds(numbers(0.0, 4.0), size, blur2, at(1, 4), torch.float64)
+    slack = 2 * share * (size + constant[[1, 4]])
+    assert float(low[0]) == 0
+    assert float(high[0]) == pytest.approx(math.sqrt(float(slack[0])), rel=1e-8)
+    assert float(low[1]) == pytest.approx(math.sqrt(4 - float(slack[1])) - 0.1, rel=1e-12)
+    assert float(high[1]) == pytest.approx(math.sqrt(4 + float(slack[1])) + 0.1, rel=1e-8)
+    # What is not a number may be anything.
+    low, high = search._bounds(numbers(math.nan), size[:1], blur2[:1], at(0), torch.float64)
+    assert (float(low), float(high)) == (-INF, INF)
+
+
+@backends
+@pytest.mark.parametrize("weight_fn", ["softmax", "relu"])
+def test_size_of_the_terms(backend, weight_fn):
+    """The inner products that cancel in a row are no larger than rounding is allowed for."""
+    for n in (2, 5, 17):
+        X, W, E, _ = random_case(n, 8, weight_fn, True)
+        search, rows = searcher(X, E, 3 * W, weight_fn, True, backend, torch.float64)
+        evaluator, constant, _ = search._evaluator(torch.float64)
+        size = evaluator.squares(rows, own_scores(rows, 3 * W)).size
+        state = prepare(search._problem, torch.arange(n), torch.float64)
+        centred = rows - state.shift
+        score, v = state.rows[:n] @ centred.T, centred.norm(dim=1)
+        # Without the row of the candidate itself.
+        size = size - (v.clamp(min=state.radius) + state.phi_radius).square()
+        odds = score - state.full[:, None]
+        odds = odds.exp() if weight_fn == "softmax" else score.relu() / state.full[:, None]
+        words = (X - state.shift).norm(dim=1)
+        for i in range(n):
+            plain = state.a[i] >= 0
+            a, b, k = state.a[i, plain, None], state.b[i, plain, None], odds[plain]
+            reach = k * (v + state.radius) + a * (words[i] + state.radius)
+            terms = (reach / (k + b)).square().sum(0)
+            assert bool((terms <= 2 * (size + constant[i]) * (1 + 1e-9)).all())
 
 
 @backends
@@ -260,6 +304,14 @@ def test_tighter_bounds_are_taken_and_looser_ones_are_not():
     assert held(contenders) == [(0, 7)]
     contenders.tighten(numbers(6.2), numbers(6.2))
     assert contenders.threshold.tolist() == [6.2]
+    # Looser ones, of either side.
+    contenders = Contenders(2, 2, torch.device("cpu"))
+    contenders.add(at(0, 1), at(5, 6), numbers(3, 4), numbers(8, 9))
+    contenders.tighten(numbers(1, 2), numbers(20, 20))
+    contenders.add(at(0), at(7), numbers(8.5), numbers(9))
+    assert contenders.threshold.tolist() == [4, 4]
+    contenders.add(at(0), at(8), numbers(8.6), numbers(9))
+    assert held(contenders) == [(1, 6), (0, 7), (0, 8)]
 
 
 def test_contenders_of_random_bounds():
