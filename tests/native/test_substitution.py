@@ -177,3 +177,28 @@ def test_threshold(level, weight_fn, normalize, dtype):
     assert changed > 50
     highest = torch.full((13,), 1e15, dtype=torch.float64)
     assert not bool((tiles.squares(E, own, highest).value > plain[0]).any())
+
+
+def test_threshold_allows_for_rounding(level):
+    """Nearly nothing but the row of the candidate itself changes, whose bound is then known."""
+    X = torch.tensor([[9.93, 1.0], [10.0, 0.0], [-10.0, 0.0]])
+    W = torch.tensor([[10 * math.sqrt(2), 0.0], [0.0, 100.0]])
+    E = torch.tensor([[9.93, -1.0]]).expand(16, -1).contiguous()
+    state = state_of(X, W, "softmax", True, torch.float32, [0])
+    tiles, own = NativeTiles(state, 16, Workspace()), own_scores(E, W)
+    value, size, blur2 = (float(x.flatten()[0]) for x in tiles.squares(E, own))
+    slack = 2 * state.product_error * (size + float(state.constant))
+    high = math.sqrt(value + slack) + math.sqrt(blur2)
+    # Either part of the error is larger than what the comparison itself is given.
+    assert slack > 3e-4 * value
+    assert blur2 > 1e-6 * value
+    left_out = set()
+    for factor in torch.linspace(0.99, 1.1, 800).tolist():
+        threshold = factor * math.sqrt(value)
+        written = tiles.squares(E, own, torch.tensor([threshold], dtype=torch.float64)).value
+        if float(written[0, 0]) != value:
+            assert high < threshold * (1 + 2e-6)
+            left_out.add(threshold)
+    assert left_out
+    # And no more than needed.
+    assert min(left_out) < 1.01 * high

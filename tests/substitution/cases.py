@@ -72,6 +72,11 @@ def hard_text(kind, weight_fn, normalize):
         E[5:, 2] = torch.tensor([30.0, 100.0, 300.0, 400.0])
         W[2, 1] = 1.0
         X[:, 2] *= 0.01
+    elif kind == "faint":
+        # Row 1 has next to no weight for ReLU, until a candidate comes.
+        X[:, 2], X[1] = -1e-20, torch.tensor([0.0, 0.0, 1.0])
+        W[2], W[:, 2], W[2, 2] = 0.0, 0.0, -1.0
+        E[5:7, 2] = -30.0
     elif kind == "same":
         E[:] = E[5]
     elif kind == "near":
@@ -88,4 +93,4 @@ def hard_text(kind, weight_fn, normalize):
 
 
 KINDS = ["duplicates", "zero", "same", "near", "shift"]
-KINDS += ["sink", "strong sink", "dwarfs", "looks at one"]
+KINDS += ["sink", "strong sink", "dwarfs", "looks at one", "faint"]

@@ -93,7 +93,8 @@ def test_random_texts(backend, weight_fn, normalize, dtype, n):
         assert result.best_candidate.dtype == result.top_position.dtype == torch.int64
         assert result.table.shape == (n, 19)
         check(result, expected)
-        check_verified(X, E, W, expected, dtype, **options)
+        if d == 3:
+            check_verified(X, E, W, expected, dtype, **options)
 
 
 @all_backends
@@ -201,7 +202,7 @@ def cases(draw, weight_fn, normalize, dtype):
 
 @weight_fns
 @dtypes
-@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_adversarial_texts(weight_fn, normalize, dtype, data):
     X, W, E = data.draw(cases(weight_fn, normalize, dtype))
@@ -399,11 +400,11 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    """Every hundredth row of the model's own table, scaled to √d, and the sentences."""
+    """Some rows of the model's own table, scaled to √d, and the sentences."""
     from wsfast.text import embed, models
 
     model, _ = models.load("minilm")
-    rows = model.get_input_embeddings().weight.detach()[1000::100]
+    rows = model.get_input_embeddings().weight.detach()[1000::130]
     E = rows * (math.sqrt(rows.shape[1]) / rows.norm(dim=1, keepdim=True))
     return [embed(text, layer="words").X for text in SENTENCES], E
 
@@ -414,7 +415,7 @@ def vocabulary():
 def test_real_sentences(vocabulary, weight_fn, normalize, sentence):
     texts, E = vocabulary
     X, W = texts[sentence], wsfast.random_weights(E.shape[1])
-    assert len(E) > 250
+    assert len(E) > 200
     assert len(X) > 10
     expected = changes(X, W, E, weight_fn, normalize)
     for backend in usable_backends()[1:]:

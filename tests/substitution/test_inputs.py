@@ -205,9 +205,9 @@ def test_same_bits_again(backend, weight_fn, normalize, dtype):
 @both_ends
 @dtypes
 def test_memory_budget_changes_nothing(backend, weight_fn, normalize, largest, dtype):
-    X, E, W = problem(4, 6, 20, dtype=dtype)
+    X, E, W = problem(4, 6, 12, dtype=dtype)
     X[3] = X[1]
-    E = torch.cat([E, E[:5], X])
+    E = torch.cat([E, E[:4], X])
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
     options |= {"largest": largest, "top_k": 17}
     rtol = 2e-7 if dtype == torch.float32 else 1e-12

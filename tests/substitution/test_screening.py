@@ -122,6 +122,50 @@ def test_bounds_are_those_of_the_rounding_that_is_allowed_for():
     assert (float(low), float(high)) == (-INF, INF)
 
 
+@weight_fns
+@pytest.mark.parametrize("d", [1, 3, 40, 300])
+def test_errors_of_scores(weight_fn, normalize, d):
+    """Scores in float32 are as exact as the bounds take them to be, and not much more so."""
+    X, W = random_text(6, d, d)
+    X = X + 0.3
+    E = random_text(200, d, d + 1)[0] * torch.logspace(-2, 2, 200)[:, None] + 0.3
+    X, W, E = (x.float().double() for x in (X, W, E))
+    search, rows = searcher(X, E, W, weight_fn, normalize, "torch", torch.float32)
+    state = prepare(search._problem, torch.arange(6), torch.float32)
+    exact_state = prepare(search._problem, torch.arange(6), torch.float64)
+    queries, keys = slice(0, 6), slice(18, 24)
+    rounded, centred = rows - state.shift, E - exact_state.shift
+    for got, true, bound in (
+        (
+            state.rows[queries] @ rounded.T,
+            exact_state.rows[queries] @ centred.T,
+            state.score_error * centred.norm(dim=1),
+        ),
+        (
+            state.rows[keys] @ rounded.T + state.key_shift[:, None],
+            exact_state.rows[keys] @ E.T,
+            state.key_error * (centred.norm(dim=1) + state.shift_norm),
+        ),
+        (own_scores(rows, W.float()), own_scores(E, W), state.own_error * E.square().sum(1)),
+    ):
+        wrong = (got.double() - true).abs()
+        assert bool((wrong <= bound).all())
+        # The worst case of d roundings, of which most take back what others add.
+        assert float((wrong / bound).max()) > 1e-4
+
+
+@pytest.mark.parametrize("d", [1, 2, 9, 60])
+def test_bound_of_a_matrix(d):
+    """Of its largest singular value, at most twice as large."""
+    W = random_text(1, d, d)[1]
+    one = torch.zeros(d, d, dtype=torch.float64)
+    one[0, -1] = 1e-3
+    for matrix in (W, 1e20 * W, W * 1e-20, torch.eye(d).double(), one, W[:1] * W[:, :1]):
+        largest = float(torch.linalg.matrix_norm(matrix, 2))
+        assert largest <= AttentionWeights(matrix).norm_bound <= 2.001 * largest
+    assert AttentionWeights(torch.zeros(d, d)).norm_bound == 0
+
+
 @backends
 @pytest.mark.parametrize("weight_fn", ["softmax", "relu"])
 def test_size_of_the_terms(backend, weight_fn):

@@ -87,6 +87,20 @@ def test_near_ties_stand_by_position_then_candidate(backend):
         matches(result, changes(X, W, E))
 
 
+@all_backends
+def test_ties_of_a_position_are_its_own(backend):
+    """What is best of one position does not depend on what is tied with another's."""
+    X, W = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 1.0]]).double(), torch.zeros(2, 2).double()
+    # Without scores the change is ‖v‖, up to a factor.
+    sizes = torch.tensor([1 - 0.8e-9, 1, 1 + 0.5e-9], dtype=torch.float64)
+    E = sizes[:, None] * torch.tensor([1.0, 2.0], dtype=torch.float64)
+    result = substitution_sensitivity(
+        X, E, W, candidates=[[0, 1], [2], []], top_k=3, backend=backend
+    )
+    assert pairs(result) == [(0, 1), (1, 2), (0, 0)]
+    assert result.best_candidate.tolist() == [0, 2, -1]
+
+
 @backends
 @both_ends
 def test_all_candidates_equal(backend, largest):
@@ -341,6 +355,10 @@ def test_zero_features(backend):
         assert bool(getattr(result, name)[0].isnan().all())
     alone = substitution_sensitivity(X, E, W, full=True, backend=backend)
     torch.testing.assert_close(result.table[1], alone.table)
+    # Under every draw; texts are counted, not runs.
+    with pytest.warns(RuntimeWarning, match="values are NaN for text 1:"):
+        result = substitution_sensitivity(texts.flip(0), E, torch.stack([W, W, W]), backend=backend)
+    assert result.value.isnan().tolist() == [[False] * 3, [True] * 3]
 
 
 @all_backends

@@ -52,7 +52,11 @@ def rank(parts: list[Searched], options: SubstitutionOptions, candidates: int) -
     pairs = Pairs(*(values[order] for values in pairs))
     top = Pairs(*(values[: options.top_k] for values in pairs))
     numbers, which = top.candidate.unique(return_inverse=True)
-    at_positions = torch.cat([part.search.values(numbers) for part in parts])[:, which]
+    norms = []
+    for part in parts:
+        norms.append(part.search.values(numbers))
+        part.search.release()
+    at_positions = torch.cat(norms)[:, which]
     # One pair, one number.
     here = at[:, None] == top.position
     return Found(pairs, norm, at, torch.where(here, top.value, at_positions), table)

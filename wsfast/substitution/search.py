@@ -274,7 +274,7 @@ def _parts(
         index = words_among(keep, at)
         n = int(keep.sum())
         alone, one = (TextSearch.memory(n, positions, text.itemsize) for positions in (0, 1))
-        at_once = max(1, (options.memory_budget // 2 - alone) // (one - alone))
+        at_once = max(1, options.memory_budget // (2 * (one - alone)))
         for r, w in enumerate(prepared):
             problem = RafProblem(text[keep].detach(), w, fn, backend, options.memory_budget)
             _checks.finite("φ(X)", problem.norm)

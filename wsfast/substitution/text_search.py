@@ -251,12 +251,16 @@ class TextSearch:
         if len(held) == 0:
             return Pairs(held.position, held.candidate, held.position.double())
         numbers, which = held.candidate.unique(return_inverse=True)
-        rows = self._table.rows(numbers).double()
-        # Equal rows have equal values: a vocabulary may hold many.
-        rows, same = rows.unique(dim=0, return_inverse=True)
-        pairs = torch.stack([held.position, same[which]])
-        pairs, back = pairs.unique(dim=1, return_inverse=True)
-        value = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])[back]
+        value = torch.empty_like(held.position, dtype=torch.float64)
+        for first in range(0, len(numbers), self._plan.columns):
+            rows = self._table.rows(numbers[first : first + self._plan.columns]).double()
+            here = ((which >= first) & (which < first + len(rows))).nonzero()[:, 0]
+            # Equal rows have equal values: a vocabulary may hold many.
+            rows, same = rows.unique(dim=0, return_inverse=True)
+            pairs = torch.stack([held.position[here], same[which[here] - first]])
+            pairs, back = pairs.unique(dim=1, return_inverse=True)
+            norms = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])
+            value[here] = norms[back]
         return Pairs(held.position, held.candidate, value)
 
     def values(self, numbers: Tensor) -> Tensor:
