@@ -32,8 +32,8 @@ TABLE = [
     ({"E": E.int()}, TypeError, "E must hold real floating-point numbers, got torch.int32"),
     ({"E": E > 0}, TypeError, "E must hold real floating-point numbers, got torch.bool"),
     ({"E": E + 0j}, TypeError, "E must hold real floating-point numbers, got torch.complex64"),
-    ({"E": np.ones((5, 2), "i8")}, TypeError, "E must hold real .* got a array of int64"),
-    ({"E": np.ones((5, 2), "O")}, TypeError, "E must hold real .* got a array of object"),
+    ({"E": np.ones((5, 2), "i8")}, TypeError, "E must hold real .* got an array of int64"),
+    ({"E": np.ones((5, 2), "O")}, TypeError, "E must hold real .* got an array of object"),
     ({"E": np.ones((5, 2), np.longdouble)}, TypeError, "E must hold real .* float128"),
     (
         {"E": np.ma.masked_equal(E.numpy(), 0)},

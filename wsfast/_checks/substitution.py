@@ -26,9 +26,9 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
     """E (V, d) for texts of dimension d; its values are checked when they are read."""
     if isinstance(E, np.ndarray):
         if E.dtype.kind != "f" or E.dtype.itemsize > 8 or isinstance(E, np.ma.MaskedArray):
-            kind = "masked " if isinstance(E, np.ma.MaskedArray) else ""
+            kind = "a masked" if isinstance(E, np.ma.MaskedArray) else "an"
             raise TypeError(
-                f"E must hold real floating-point numbers, got a {kind}array of {E.dtype}"
+                f"E must hold real floating-point numbers, got {kind} array of {E.dtype}"
             )
         dtype = torch.from_numpy(np.empty(0, E.dtype.newbyteorder("="))).dtype
         device = torch.device("cpu")

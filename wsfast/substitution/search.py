@@ -121,7 +121,7 @@ def substitution_sensitivity(
         How many of the best pairs (position, candidate) to report.
     largest : bool, default True
         Whether the best change is the largest, or the smallest: the most harmless substitutions.
-        The word itself as a candidate changes nothing, exactly.
+        The word itself as a candidate changes nothing.
     full : bool, default False
         Whether to return every value as well, (n, V).
     self_scores : Tensor or ndarray, shape (V,) or (R, V), optional
@@ -131,7 +131,7 @@ def substitution_sensitivity(
     seed : int, default 0
         Of the random W.
     memory_budget : int, default 256 MiB
-        Bytes that temporaries may take, beyond copies of `X` and `W`, n² numbers for the longest
+        Bytes that temporaries may take, beyond copies of `X` and `W`, a few n² numbers for the longest
         text, and the result. `E` is read once for as many texts and draws as are held in half of
         it.
     backend : {"reference", "torch", "native"}, optional
@@ -157,9 +157,9 @@ def substitution_sensitivity(
 
     Notes
     -----
-    docs/design.md, section 4. float32 values in the table are within 1e-4 and float64 values within
-    1e-9 of the definition, relative to the larger of the change and 1e-3; all other values are
-    computed in float64.
+    docs/design.md, section 4. Values in `table` and `top_at_positions` are within 1e-4 (float32) or
+    1e-9 (float64) of the definition, relative to the larger of the change and 1e-3; all other
+    values are computed in float64, where the word itself as a candidate gives exactly 0.
 
     Examples
     --------
