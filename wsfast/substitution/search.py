@@ -131,9 +131,9 @@ def substitution_sensitivity(
     seed : int, default 0
         Of the random W.
     memory_budget : int, default 256 MiB
-        Bytes that temporaries may take, beyond copies of `X` and `W`, a few n² numbers for the longest
-        text, and the result. `E` is read once for as many texts and draws as are held in half of
-        it.
+        Bytes that temporaries may take, beyond copies of `X` and `W`, a few arrays of n² numbers
+        for the longest text, and the result. `E` is read once for as many texts and draws as are
+        held in half of it.
     backend : {"reference", "torch", "native"}, optional
         The definition, one attention layer for each pair; the closed form in PyTorch; or with
         compiled kernels. By default the fastest that can run.
