@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wsfast._checks import values
 from wsfast._checks.texts import Inputs
 from wsfast._checks.values import finite, integer, number, shape_of
 
@@ -61,7 +62,7 @@ def search_options(
     return SearchOptions(
         positions=searched(positions, inputs),
         radius=inputs.d**0.5 if radius is None else number("radius", radius, low=0),
-        seed=integer("seed", seed, low=0, high=2**64 - 1),
+        seed=values.seed(seed),
         starts=integer("starts", starts, low=1),
         max_steps=integer("max_steps", max_steps, low=1),
         tol=number("tol", tol, low=0),

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wsfast._checks import values
 from wsfast._checks.search import searched
 from wsfast._checks.texts import Inputs
 from wsfast._checks.values import (
@@ -167,7 +168,7 @@ def substitution_options(
         top_k=integer("top_k", top_k, low=1),
         largest=flag("largest", largest),
         full=flag("full", full),
-        seed=integer("seed", seed, low=0, high=2**64 - 1),
+        seed=values.seed(seed),
         memory_budget=integer("memory_budget", memory_budget, low=1),
     )
 

@@ -13,7 +13,7 @@ from wsfast.perturbation.text_state import PositionState
 _SCALARS = 5  # kScalars of csrc/cpu/kernels.h
 
 # Names in the compiled module end in the width of what they work on.
-_SUFFIX = {torch.float32: "32", torch.float64: "64"}
+SUFFIX = {torch.float32: "32", torch.float64: "64"}
 
 
 class NativeEvaluator:
@@ -36,7 +36,7 @@ class NativeEvaluator:
         n, d, positions = state.n, state.d, len(state.index)
         self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
         self._words = self._held["words"]
-        suffix = _SUFFIX[dtype]
+        suffix = SUFFIX[dtype]
         names = (
             "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
             "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",

@@ -47,6 +47,21 @@ def versions() -> dict[str, str]:
     }
 
 
+def leading_axes(inputs: Inputs, draws: int | None) -> dict[str, int]:
+    """Axes of a result before those of one text and draw, with their lengths.
+
+    `draws` is None without an axis of draws.
+    """
+    lead = {"texts": len(inputs.texts)} if inputs.batched else {}
+    return lead if draws is None else lead | {"draws": draws}
+
+
+def texts_without_value(value: Tensor, draws: int | None) -> str:
+    """Numbers of the texts that have a NaN in `value` (B·R,), draw by draw within a text."""
+    numbers = sorted({k // (draws or 1) for k in value.isnan().nonzero()[:, 0].tolist()})
+    return ", ".join(map(str, numbers))
+
+
 def assemble(
     worst: list[Worst],
     inputs: Inputs,
@@ -73,17 +88,14 @@ def assemble(
             value[k] = per_word[k, one.at[best]]
             position[k] = one.at[best]
             delta[k] = one.delta[best]
-    if bool(value.isnan().any()):
-        texts = sorted({k // (draws or 1) for k in value.isnan().nonzero()[:, 0].tolist()})
+    if texts := texts_without_value(value, draws):
         warnings.warn(
-            f"S is NaN for text {', '.join(map(str, texts))}: the features are zero, or not finite "
+            f"S is NaN for text {texts}: the features are zero, or not finite "
             "near X, or none of the positions asked for is a word of it",
             RuntimeWarning,
             stacklevel=4,
         )
-    lead = {"texts": len(inputs.texts)} if inputs.batched else {}
-    if draws is not None:
-        lead["draws"] = draws
+    lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())
     return SensitivityResult(
         value=inputs.give(value.reshape(shape)),

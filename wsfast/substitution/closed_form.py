@@ -21,8 +21,7 @@ class _Share(NamedTuple):
 def _share(fn: WeightFn, score: Tensor, others: Tensor) -> _Share:
     """`others` is their log-sum-exp for softmax, else the sum of their weights."""
     if fn.exponential:
-        # Both -inf where there is no other word.
-        gap = torch.where(others == -torch.inf, torch.inf, score - others)
+        gap = score - others  # infinite where there is no other word
         return _Share(gap.sigmoid(), (-gap).sigmoid())
     weight = fn.value(score)
     if not fn.normalize:

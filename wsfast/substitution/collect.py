@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast._checks import Inputs, SubstitutionOptions
+from wsfast.sensitivity.collect import leading_axes, texts_without_value
 from wsfast.substitution.ranking import first_of, ranked
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
@@ -101,17 +102,14 @@ def assemble(
             rows = values[b, one.at]
             rows[:, table.numbers] = one.table
             values[b, one.at] = rows
-    if bool(value.isnan().any()):
-        texts = sorted({b // (draws or 1) for b in value.isnan().nonzero()[:, 0].tolist()})
+    if texts := texts_without_value(value, draws):
         warnings.warn(
-            f"values are NaN for text {', '.join(map(str, texts))}: the features are zero, or none "
+            f"values are NaN for text {texts}: the features are zero, or none "
             "of the positions asked for is a word of it",
             RuntimeWarning,
             stacklevel=4,
         )
-    lead = {"texts": len(inputs.texts)} if inputs.batched else {}
-    if draws is not None:
-        lead["draws"] = draws
+    lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())
 
     def give(array: Tensor) -> Any:

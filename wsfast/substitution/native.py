@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from wsfast._native import require_cpu
+from wsfast.perturbation.native import SUFFIX
 from wsfast.substitution.state import PAIR_ARRAYS, Squares, SubstitutionState
 
 _GROUP = 4  # kGroup of csrc/cpu/kernels.h
 _OWN_ROWS = 8  # kOwnRows
 _LANES = {torch.float32: 16, torch.float64: 8}  # kLanes
-_SUFFIX = {torch.float32: "32", torch.float64: "64"}
 
 
 class Workspace:
@@ -60,7 +60,7 @@ class NativeTiles:
                 )
             },
         }  # fmt: skip
-        self._given = getattr(cpu, "SubstitutionState" + _SUFFIX[dtype])(
+        self._given = getattr(cpu, "SubstitutionState" + SUFFIX[dtype])(
             weight_fn=state.weight_fn.code,
             positions=positions,
             n=n,
@@ -76,8 +76,8 @@ class NativeTiles:
         )
         # As long as the kernels may read them.
         self._held = held | {"shift": state.shift.contiguous()}
-        self._centre_rows: Any = getattr(cpu, "centre_rows" + _SUFFIX[dtype])
-        self._tile_type: Any = getattr(cpu, "SubstitutionTile" + _SUFFIX[dtype])
+        self._centre_rows: Any = getattr(cpu, "centre_rows" + SUFFIX[dtype])
+        self._tile_type: Any = getattr(cpu, "SubstitutionTile" + SUFFIX[dtype])
 
     def squares(
         self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None

@@ -6,7 +6,6 @@ attends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,8 +19,8 @@ from wsfast.perturbation.text_state import PositionState, TextState
 # Marks, among the attentions of the pairs, one whose change has a form of its own.
 APART = -1.0
 
-# Arrays (n,) that the state of a position takes while it is made, in float64, and when it is done.
-_WHILE_MADE, PAIR_ARRAYS = 32, 4
+# Arrays (n,) that the state keeps of a position.
+PAIR_ARRAYS = 4
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
     """The state of the positions `index` (P,) int64, its real tensors in `dtype`."""
     text = problem.text
     fn, n, d = text.weight_fn, problem.n, problem.d
-    parts = [_pairs(text, problem.state(part), dtype) for part in _parts(problem, index)]
+    parts = [_pairs(text, problem.state(part), dtype) for part in problem.chunks(index, 1)]
     a, b, along, removed, gain, constant, removed_norm, position, row, dominated = (
         torch.cat(column) for column in zip(*parts, strict=True)
     )
@@ -155,11 +154,6 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
 
 def _longest(rows: Tensor) -> float:
     return float(rows.norm(dim=-1).max())
-
-
-def _parts(problem: RafProblem, index: Tensor) -> Iterator[Tensor]:
-    """`index` in parts whose float64 states stay within the budget."""
-    yield from index.split(max(1, problem.memory_budget // (_WHILE_MADE * 8 * problem.n)))
 
 
 def _pairs(text: TextState, state: PositionState, dtype: torch.dtype) -> tuple[Tensor, ...]:

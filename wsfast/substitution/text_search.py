@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -139,9 +140,12 @@ class TextSearch:
                 return tile.rows, squares, self.dtype
         rows = tile.rows.double()
         _checks.candidate_rows(tile.number, rows)
-        own_score = own_scores(rows, self._problem.W)
-        squares = self._evaluator(torch.float64)[0].squares(rows, own_score, threshold)
-        return rows, squares, torch.float64
+        return rows, self._squares(rows, threshold), torch.float64
+
+    def _squares(self, rows: Tensor, threshold: Tensor | None = None) -> Squares:
+        """Of candidates (m, d) whose scores with themselves are not at hand, in their dtype."""
+        own_score = own_scores(rows, self._problem.W.to(rows.dtype))
+        return self._evaluator(rows.dtype)[0].squares(rows, own_score, threshold)
 
     def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
         """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
@@ -227,37 +231,36 @@ class TextSearch:
     def _tighten(self) -> None:
         """Bounds in float64 for the pairs held."""
         held = self._contenders
-        if self._problem.backend == "reference" or len(held) == 0:
+        if self._problem.backend == "reference":
             return
-        numbers, which = held.candidate.unique(return_inverse=True)
         low, high = (torch.empty_like(held.position, dtype=torch.float64) for _ in range(2))
-        for first in range(0, len(numbers), self._plan.columns):
-            part = slice(first, first + self._plan.columns)
-            rows = self._table.rows(numbers[part]).double()
-            squares = self._evaluator(torch.float64)[0].squares(
-                rows, own_scores(rows, self._problem.W)
-            )
-            here = (which >= first) & (which < first + len(rows))
-            p, c = held.position[here], which[here] - first
-            value, size, blur2 = squares
+        for rows, here, c in self._held():
+            value, size, blur2 = self._squares(rows)
+            p = held.position[here]
             low[here], high[here] = self._bounds(value[p, c], size[c], blur2[c], p, torch.float64)
         held.tighten(low, high)
+
+    def _held(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Candidates of the pairs held, a tile at a time.
+
+        Their rows (m, d) in float64, the pairs (q,) that they are in, and the row of each.
+        """
+        numbers, which = self._contenders.candidate.unique(return_inverse=True)
+        for first in range(0, len(numbers), self._plan.columns):
+            rows = self._table.rows(numbers[first : first + self._plan.columns]).double()
+            here = ((which >= first) & (which < first + len(rows))).nonzero()[:, 0]
+            yield rows, here, which[here] - first
 
     def verified(self) -> Pairs:
         """The pairs that may be best, their values from the change itself, in float64."""
         if len(self._contenders) > 2 * (len(self._index) + self._plan.k):
             self._tighten()
         held = self._contenders
-        if len(held) == 0:
-            return Pairs(held.position, held.candidate, held.position.double())
-        numbers, which = held.candidate.unique(return_inverse=True)
         value = torch.empty_like(held.position, dtype=torch.float64)
-        for first in range(0, len(numbers), self._plan.columns):
-            rows = self._table.rows(numbers[first : first + self._plan.columns]).double()
-            here = ((which >= first) & (which < first + len(rows))).nonzero()[:, 0]
+        for rows, here, c in self._held():
             # Equal rows have equal values: a vocabulary may hold many.
             rows, same = rows.unique(dim=0, return_inverse=True)
-            pairs = torch.stack([held.position[here], same[which[here] - first]])
+            pairs = torch.stack([held.position[here], same[c]])
             pairs, back = pairs.unique(dim=1, return_inverse=True)
             norms = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])
             value[here] = norms[back]
@@ -268,9 +271,7 @@ class TextSearch:
         parts = []
         for part in numbers.split(self._plan.columns):
             rows = self._table.rows(part).to(self.dtype)
-            own = own_scores(rows, self._problem.W.to(self.dtype))
-            squares = self._evaluator(self.dtype)[0].squares(rows, own)
-            parts.append(self._certain(rows, squares, self.dtype))
+            parts.append(self._certain(rows, self._squares(rows), self.dtype))
         norms = torch.cat(parts, 1)
         if self._allowed is None:
             return norms
@@ -298,14 +299,8 @@ class TextSearch:
         if dtype == torch.float32:
             for part in columns.split(self._plan.columns):
                 again = rows[part].double()
-                squares = self._evaluator(torch.float64)[0].squares(
-                    again, own_scores(again, self._problem.W)
-                )
-                norms[:, part] = torch.where(
-                    doubtful[:, part],
-                    self._certain(again, squares, torch.float64),
-                    norms[:, part],
-                )
+                exact = self._certain(again, self._squares(again), torch.float64)
+                norms[:, part] = torch.where(doubtful[:, part], exact, norms[:, part])
             return norms
         p, c = doubtful.nonzero(as_tuple=True)
         return norms.index_put((p, c), self._problem.replaced_norms(self._index[p], rows[c]))
