@@ -17,6 +17,14 @@ def run(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
+def refuses(capsys, message, *arguments):
+    """Exit status 2, nothing on stdout, and the message; the last line says who speaks."""
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.splitlines()[-1].startswith("wsfast")
+
+
 def in_process(*arguments, missing=(), **options):
     """Run the command in a process of its own, in which the packages `missing` are not there."""
     code = (

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from command import in_process, run
+from command import in_process, refuses, run
 
 import wsfast
 
@@ -216,10 +216,7 @@ def test_compare_of_texts_that_differ_in_more_than_a_word(capsys):
     ],
 )
 def test_bad_arguments(capsys, arguments, message):
-    status, out, err = run(capsys, *arguments)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.splitlines()[-1].startswith("wsfast")
+    refuses(capsys, message, *arguments)
 
 
 @needs_text

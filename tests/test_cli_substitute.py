@@ -10,7 +10,7 @@ import os
 import sys
 
 import pytest
-from command import in_process, run
+from command import in_process, refuses, run
 
 import wsfast
 
@@ -276,10 +276,7 @@ def test_html_without_matplotlib(tmp_path, words):
     ],
 )
 def test_bad_arguments(capsys, arguments, message):
-    status, out, err = run(capsys, "substitute", *arguments)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.splitlines()[-1].startswith("wsfast")
+    refuses(capsys, message, "substitute", *arguments)
 
 
 @needs_text

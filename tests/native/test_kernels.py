@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_error
+from parameters import dtypes
 from perturbation.problems import state
 
 from wsfast import _native, raf_delta_norms, raf_features
@@ -31,9 +32,6 @@ SIZES = range(1, 2 * 16 + 2)
 EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
 
 functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
 
 
 def weights(scores, fn, keep):

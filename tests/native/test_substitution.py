@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from definition import WEIGHT_FNS, random_text
+from definition import random_text
+from parameters import dtypes, weight_fns
 from substitution.cases import KINDS, hard_text
 
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -21,11 +22,6 @@ pytestmark = pytest.mark.needs("native")
 
 LANES = {torch.float32: 16, torch.float64: 8}
 EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
-
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
 
 
 def state_of(X, W, weight_fn, normalize, dtype, index=None):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from definition import (
-    WEIGHT_FNS,
     delta_norms,
     deltas,
     exact,
@@ -20,19 +19,10 @@ from definition import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parameters import all_backends, backends, dtypes, weight_fns
 from perturbation.adversarial import ACCURACY, LARGEST_SCORE, cases, truth
 
 from wsfast import raf_delta_norms, raf_deltas, raf_features, random_weights
-
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-ALL_BACKENDS = ["reference", *BACKENDS]
-
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-all_backends = pytest.mark.parametrize("backend", ALL_BACKENDS)
 
 
 def random_deltas(n: int, m: int, d: int, dtype: torch.dtype, size: float = 1.0) -> torch.Tensor:

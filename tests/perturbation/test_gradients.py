@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from definition import WEIGHT_FNS, random_text
+from definition import random_text
+from parameters import weight_fns
 from perturbation.problems import SEARCHED, state
 
 from wsfast import raf_delta_norms, raf_deltas, random_weights
 from wsfast.perturbation.evaluators import TorchEvaluator
 
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
 searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from report.html_tags import ClosedTags
 from substitution.results import NAN, found
 
 from wsfast.report.substitution import save_figure, summary
@@ -242,28 +242,21 @@ def test_missing_matplotlib_names_the_command(monkeypatch):
 # -- HTML ------------------------------------------------------------------------------------------
 
 
-class Reader(HTMLParser):
-    """The rows of tables, the paragraphs, and a check that every tag is closed."""
+class Reader(ClosedTags):
+    """The rows of tables and the paragraphs, too."""
 
     def __init__(self, html):
-        super().__init__()
-        self.open, self.tags, self.rows, self.paragraphs = [], set(), [], []
-        self.feed(html)
-        self.close()
-        assert not self.open
+        self.rows, self.paragraphs = [], []
+        super().__init__(html)
 
     def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.tags.add(tag)
+        super().handle_starttag(tag, attrs)
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
         if tag == "p":
             self.paragraphs.append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
     def handle_data(self, data):
         if self.open[-1] == "p":

@@ -8,22 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pytest
 import torch
-from definition import WEIGHT_FNS, deltas, exact, exact_norm, features, random_text
+from definition import deltas, exact, exact_norm, features, random_text
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from parameters import all_backends, backends, dtypes, weight_fns
 
 import wsfast
 from wsfast import raf_sensitivity, random_weights
-
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-ALL_BACKENDS = ["reference", *BACKENDS]
-
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-all_backends = pytest.mark.parametrize("backend", ALL_BACKENDS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
 
 
 def relative_change(X, W, i, delta, *options) -> float:

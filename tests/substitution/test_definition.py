@@ -21,21 +21,12 @@ from definition import (
 )
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from parameters import all_backends, backends, dtypes, weight_fns
 from substitution.cases import KINDS, hard_text, random_case
 from substitution.truth import ACCURACY, changes, error, exact_changes
 
 import wsfast
 from wsfast import _native, substitution_sensitivity
-
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-ALL_BACKENDS = ["reference", *BACKENDS]
-
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-all_backends = pytest.mark.parametrize("backend", ALL_BACKENDS)
 
 
 def usable_backends():

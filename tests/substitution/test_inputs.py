@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from definition import WEIGHT_FNS
+from parameters import all_backends, backends, both_ends, dtypes, weight_fns
 from substitution.cases import problem
 from substitution.comparing import ARRAYS, same
 
@@ -16,17 +16,6 @@ import wsfast
 from wsfast import self_scores, substitution_sensitivity
 from wsfast.substitution import search as searching
 from wsfast.substitution.table import CandidateTable
-
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-ALL_BACKENDS = ["reference", *BACKENDS]
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-all_backends = pytest.mark.parametrize("backend", ALL_BACKENDS)
-both_ends = pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
-
 
 # -- the vocabulary in any form -------------------------------------------------------------------
 

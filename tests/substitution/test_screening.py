@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from definition import WEIGHT_FNS, exact, exact_features, exact_norm, random_text
+from definition import exact, exact_features, exact_norm, random_text
+from parameters import backends, dtypes, weight_fns
 from substitution.cases import KINDS, hard_text, random_case
 from substitution.truth import changes, order
 
@@ -22,13 +23,6 @@ from wsfast.substitution.state import prepare
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Plan, TextSearch, own_scores
 
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
 INF = math.inf
 
 

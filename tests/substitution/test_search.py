@@ -7,24 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from definition import WEIGHT_FNS
+from parameters import all_backends, backends, both_ends, dtypes, weight_fns
 from substitution.cases import problem
 from substitution.comparing import ARRAYS, matches, pairs, same
 from substitution.truth import ACCURACY, changes, error, order
 
 from wsfast import random_weights, substitution_sensitivity
 from wsfast.substitution import search as searching
-
-BACKENDS = ["torch", pytest.param("native", marks=pytest.mark.needs("native"))]
-ALL_BACKENDS = ["reference", *BACKENDS]
-weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64], ids=["float32", "float64"]
-)
-backends = pytest.mark.parametrize("backend", BACKENDS)
-all_backends = pytest.mark.parametrize("backend", ALL_BACKENDS)
-both_ends = pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
-
 
 # -- the true order -------------------------------------------------------------------------------
 
