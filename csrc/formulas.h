@@ -222,18 +222,17 @@ struct Relu {
 
 // A smooth stand-in for ReLU, (s + sqrt(s^2 + curve)) / 2, used only to start the search where ReLU
 // has no slope.
+template <typename T>
 struct Squareplus {
-  double curve;
-  template <typename T>
+  T curve;
   WSFAST_FN T value(T s) const {
-    const T root = sqrt_of(s * s + T(curve));
-    return s > T(0) ? T(0.5) * (s + root) : T(0.5) * T(curve) / (root - s);
+    const T root = sqrt_of(s * s + curve);
+    return s > T(0) ? T(0.5) * (s + root) : T(0.5) * curve / (root - s);
   }
-  template <typename T>
   WSFAST_FN Weight<T> weight(T s, T t) const {
     const T moved = s + t;
     const T v = value(moved);
-    return {v, v / sqrt_of(moved * moved + T(curve)), v - value(s)};
+    return {v, v / sqrt_of(moved * moved + curve), v - value(s)};
   }
   static WSFAST_FN float sqrt_of(float x) { return __builtin_sqrtf(x); }
   static WSFAST_FN double sqrt_of(double x) { return __builtin_sqrt(x); }

@@ -3,7 +3,7 @@
 // one that the baseline links to.
 #include <type_traits>
 
-#include "../formulas.h"
+#include "../weight_fn.h"
 #include "kernels.h"
 #include "threads.h"
 
@@ -29,17 +29,6 @@ T dot(const T* x, const T* y, Index n) {
 #pragma omp simd reduction(+ : sum)
   for (Index k = 0; k < n; ++k) sum += x[k] * y[k];
   return sum;
-}
-
-template <class Body>
-void with_weight_fn(WeightFn fn, double curve, const Body& body) {
-  switch (fn) {
-    case WeightFn::kSoftmax: return body(Softmax{});
-    case WeightFn::kRelu: return body(Normalized<Relu>{});
-    case WeightFn::kReluUnnormalized: return body(Unnormalized<Relu>{});
-    case WeightFn::kSquareplus: return body(Normalized<Squareplus>{{curve}});
-    case WeightFn::kSquareplusUnnormalized: return body(Unnormalized<Squareplus>{{curve}});
-  }
 }
 
 // ---- attention weights of a row
@@ -120,7 +109,7 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
 
 template <typename T>
 void attention_rows(const AttentionRows<T>& in, int threads) {
-  with_weight_fn(in.weight_fn, in.curve, [&](const auto& g) {
+  with_weight_fn(in.weight_fn, T(in.curve), [&](const auto& g) {
     for_rows(in.rows, 2 * in.n, threads, [&](Index row) { attention_row(g, in, row); });
   });
 }
@@ -282,7 +271,7 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
 
 template <bool kGradient, typename T>
 void forward(const PositionState<T>& p, const AscentRows<T>& rows, int threads) {
-  with_weight_fn(p.weight_fn, p.curve, [&](const auto& g) {
+  with_weight_fn(p.weight_fn, T(p.curve), [&](const auto& g) {
     for_rows(p.positions * p.starts, 8 * p.n + 2 * p.d, threads,
              [&](Index m) { forward_row<kGradient>(g, p, rows, m); });
   });

@@ -6,15 +6,6 @@ namespace {
 // Rows j whose terms are held at a time: they stay in the innermost cache.
 constexpr Index kChunk = 32;
 
-template <class Body>
-void with_given_weight_fn(WeightFn fn, const Body& body) {
-  switch (fn) {
-    case WeightFn::kSoftmax: return body(Softmax{});
-    case WeightFn::kRelu: return body(Normalized<Relu>{});
-    default: return body(Unnormalized<Relu>{});
-  }
-}
-
 template <typename T>
 struct OwnRow {  // rows of SubstitutionTile::attention
   T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;

@@ -36,7 +36,7 @@ class WeightFn:
 
     @property
     def code(self) -> int:
-        """Number of this function in ``csrc/cpu/kernels.h``."""
+        """Number of this function in ``csrc/arguments.h``."""
         return _CODES[self.name, self.normalize]
 
     @property

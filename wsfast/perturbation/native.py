@@ -10,7 +10,7 @@ from torch import Tensor
 from wsfast._native import require_cpu
 from wsfast.perturbation.text_state import PositionState
 
-_SCALARS = 5  # kScalars of csrc/cpu/kernels.h
+_SCALARS = 5  # kScalars of csrc/arguments.h
 
 # Names in the compiled module end in the width of what they work on.
 SUFFIX = {torch.float32: "32", torch.float64: "64"}

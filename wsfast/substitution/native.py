@@ -11,7 +11,7 @@ from wsfast._native import require_cpu
 from wsfast.perturbation.native import SUFFIX
 from wsfast.substitution.state import PAIR_ARRAYS, Squares, SubstitutionState
 
-_GROUP = 4  # kGroup of csrc/cpu/kernels.h
+_GROUP = 4  # kGroup of csrc/arguments.h
 _OWN_ROWS = 8  # kOwnRows
 _LANES = {torch.float32: 16, torch.float64: 8}  # kLanes
 

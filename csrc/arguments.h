@@ -1,0 +1,221 @@
+// What the kernels are given, on the CPU and on CUDA devices: everything between two matrix
+// products (docs/design.md, section 6).  Plain pointers, row-major.
+//
+// Shapes: P positions, s starts, M = P s rows (row m belongs to position m / s), n words, d
+// dimensions, K dominated pairs: a pair (row j, position i) is dominated when row j puts more than
+// half of its attention on word i.
+#pragma once
+
+#include <cstdint>
+
+namespace wsfast {
+
+enum class WeightFn : int {
+  kSoftmax = 0,
+  kRelu = 1,
+  kReluUnnormalized = 2,
+  kSquareplus = 3,
+  kSquareplusUnnormalized = 4
+};
+
+// Scores to attention weights, in place, one row at a time; masked words get weight 0.
+template <typename T>
+struct AttentionRows {
+  WeightFn weight_fn;
+  double curve;  // of squareplus
+  std::int64_t rows, n;
+  T* scores;                 // (rows, n)
+  const std::uint8_t* mask;  // (rows / rows_per_mask, n), or null: every word counts
+  std::int64_t rows_per_mask;
+  // Null, or statistics (rows): then the weights written are those of the row *without its
+  // largest*, normalised by their own sum, and `others` is that sum (softmax: its logarithm, scores
+  // not shifted).
+  std::int64_t* top;
+  T* top_score;
+  T* others;
+};
+
+// A word's numbers as bfloat16, the upper half of a float's bits.
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+
+// Random attention features, from queries to phi in one pass over the words, for texts and draws of
+// W (CUDA only). Rows start at multiples of 16 bytes.
+template <typename T, typename Word>
+struct FeatureRows {
+  WeightFn weight_fn;
+  double curve;
+  std::int64_t texts, draws, n, d;  // B, R
+  double scale;                     // of the scores
+  const Word* words;                // (B, n, d)
+  const T* queries;                 // (B, R, n, d)
+  const std::uint8_t* mask;         // (B, n), or null: every word counts; masked words get phi = 0
+  T* phi;                           // (B, R, n, d)
+  // Null, or statistics (B, R, n) as in AttentionRows, and the mean of each row without its largest
+  // word.
+  std::int64_t* top;
+  T* top_score;
+  T* others;
+  T* others_mean;  // (B, R, n, d)
+};
+
+// What a position knows of every row; fixed while Delta moves.  The entries of the position's own
+// row (j = i) are neutral: they give alpha = q = 0.
+template <typename T>
+struct PositionState {
+  WeightFn weight_fn;
+  double curve;
+  std::int64_t positions, starts, n, d;
+  const std::int64_t* index;            // (P) which word
+  const T* word;                        // (P, d) x_i, for softmax less the mean of the words
+  const T* logit;                       // (P, n) see PairState
+  const T* a;                           // (P, n)
+  const T* b;                           // (P, n)
+  const T* inv_b;                       // (P, n) 1 for dominated pairs
+  const T* others;                      // (P, n), null for softmax
+  const T* c2;                          // (P, n) |c_ji|^2
+  const T* reach;                       // (P, n) |x_i| + |phi_j|
+  const T* own_logit;                   // (P, n) scores of row i; softmax: less the row's maximum
+  const T* own_a;                       // (P, n) its attention
+  const std::int64_t* own_top;          // (P) its largest word
+  const std::int64_t* dominated_start;  // (P + 1) into the next two
+  const std::int64_t* dominated_row;    // (K) j
+  const T* dominated_mean;              // (K, d) mean of row j without word i
+};
+
+// Work space of one evaluation at M points Delta.
+template <typename T>
+struct AscentRows {
+  const T* delta;  // (M, d)
+  T* products;     // (M, 3n + d) Delta [Y; Phi; K; W + W^T]^T; the first 3n columns become
+                   // coefficients
+  T* own_weight;   // (M, n) new attention of row i
+  T* own_change;   // (M, n) new less old
+  T* own_slope;    // (M, n) d own_weight / d score, up to the mean; equals own_weight for softmax
+  T* dominated_coef;  // (s, K)
+  T* scalars;         // (M, kScalars)
+  T* value;           // (M) sum of |delta_j|^2
+  T* size;            // (M) the size of the terms that value is a sum of, for its rounding error
+};
+constexpr int kScalars =
+    5;  // sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta, own score coefficient
+
+// One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
+template <typename T>
+struct StepRows {
+  std::int64_t rows, d;
+  double radius;
+  T* delta;           // (M, d) in: the point tried; out: the next to try
+  const T* gradient;  // (M, d) at the point tried
+  const T* value;     // (M)
+  T* best_delta;      // (M, d)
+  T* best_gradient;   // (M, d)
+  T* best_value;      // (M)
+  T* beta;            // (M)
+};
+
+// Rows less a common shift, and their squared norms.
+template <typename T>
+struct CentredRows {
+  std::int64_t rows, d;
+  const T* given;  // (rows, d)
+  const T* shift;  // (d)
+  T* centred;      // (rows, d)
+  T* norm2;        // (rows)
+};
+
+// Candidates are worked on in blocks of one cache line; their arrays have one column for each, and
+// whole blocks of columns.
+template <typename T>
+constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
+// Rows j that are worked on together.
+constexpr std::int64_t kGroup = 4;
+
+// A text in which one word is replaced by a candidate v (docs/design.md, section 4).  Vectors are
+// centred as the words are; m rows are groups of kGroup, the last one filled up with zeros.
+template <typename T>
+struct SubstitutionState {
+  WeightFn weight_fn;
+  std::int64_t positions, n;
+  const std::int64_t* index;  // (P) which word
+  // Rows of attention.
+  const T* full;  // (n) log-sum-exp of the row, for scores of the centred v, or sum of its weights
+  const T* phi2;  // (n) |phi_j|^2
+  const T*
+      base_weight;  // (n) phi_j = base_weight z_j + top_weight x_top: z_j is phi_j itself, or for
+  const T* top_weight;      // (n) a dominated row the mean of the others
+  const std::int64_t* top;  // (n)
+  const T* gain2;           // (n) 1 / (1 - its largest attention that does not dominate)^2
+  // Pairs, four rows at a time: (m / 4, P, 4, 4) of struct Pair; those whose change is not of that
+  // form (the word's own row, dominated pairs) have a negative first number, and their group is
+  // not plain. Rows that fill up a group are zeros, and b = 1.
+  const T* pairs;
+  const std::uint8_t* plain;  // (m / 4, P)
+  // Dominated pairs, sorted by position.
+  const std::int64_t* dominated_start;  // (P + 1)
+  const std::int64_t* dominated_row;    // (K)
+  const T* dominated;  // (K, 5) attention a, log-sum-exp or sum of the others, |m|^2, x_i.m,
+                       // (a |x_i - m|)^2
+  // The candidate's own row.
+  const T* key_shift;  // (n) k_l.v less its product with the centred v
+  const T* gram;       // (n, n) x_i.x_l
+  const T* phi_words;  // (P, n) phi_i.x_l
+  double shift;        // |v| less |centred v| is at most this
+  double radius;       // largest |x_l|
+  double phi_radius;   // largest |phi_j|
+  // Bounds of the rounding error of scores, over the norm of v as given (own_error: over its
+  // square).
+  double score_error, key_error, own_error;
+  double score_offset;  // of a row's log-sum-exp
+  // Rounding of a squared norm, over the size of its terms: what depends on v, and this (P).
+  double product_error;
+  const T* constant;
+  const T* removed_norm;  // (P) root of the sum of (a |x_i - phi_j| / b)^2
+};
+
+// The candidates of one tile; `stride` columns a row.
+template <typename T>
+struct SubstitutionTile {
+  std::int64_t candidates, stride;
+  T* scores;               // (n, stride) y_j.v; becomes the weight of v over the row's
+  T* base;                 // (n, stride) z_j.v; becomes phi_j.v
+  const T* words;          // (n, stride) x_l.v
+  T* keys;                 // (n, stride) k_l.v; becomes the attention of v without its largest word
+  const T* own_score;      // (stride) v.Wv / sqrt(d)
+  const T* norm2;          // (stride) |v|^2
+  T* attention;            // (kOwnRows, stride)
+  std::int64_t* top;       // (stride) v's largest word
+  const T* mean_products;  // (n + P, stride) products of gram, then phi_words, with the attention
+  // Null, or a norm (P): where the change surely is less for a whole block, what is written is less
+  // than it too, but not the change.
+  const T* threshold;
+  T* value;  // (P, stride) |phi(X') - phi(X)|^2
+  T* size;   // (stride) the size of the terms, less what does not depend on v
+  T* blur;   // (stride) squared error of the norm that scores may cause
+};
+// The largest word's share and the others', v's own share and the rest beside all words, and beside
+// all but the largest; the error of the own row by scores; its size.
+constexpr std::int64_t kOwnRows = 8;
+
+// Pairs of a tile whose norm may be among the best (CUDA only).
+template <typename T>
+struct ContenderList {
+  std::int64_t positions, candidates, stride;
+  const T* value;     // (P, stride) squares, as SubstitutionTile has them
+  const T* size;      // (stride)
+  const T* blur;      // (stride)
+  const T* constant;  // (P)
+  double product_error;
+  const T* threshold;           // (P) what the upper bound of a norm must reach
+  const std::uint8_t* allowed;  // (P, candidates), or null: every pair is
+  const std::int64_t* number;   // (candidates) rows of the vocabulary
+  std::int64_t capacity;
+  std::int64_t* count;      // (1) pairs so far; those beyond the capacity are only counted
+  std::int64_t* position;   // (capacity)
+  std::int64_t* candidate;  // (capacity)
+  T* low;                   // (capacity) bounds of the norm
+  T* high;                  // (capacity)
+};
+
+}  // namespace wsfast

@@ -1,0 +1,51 @@
+// The CUDA kernels as the host calls them. Each launches on the stream given (a cudaStream_t), on
+// the current device, and returns 0 or the number of a CUDA error. What a struct points to lies on
+// the device; nothing here waits for it.
+#pragma once
+
+#include "../arguments.h"
+
+namespace wsfast {
+namespace cuda {
+
+using Stream = void*;
+
+template <typename T, typename Word>
+int raf_features(const FeatureRows<T, Word>&, Stream);
+
+// As the kernels of the same names on the CPU.
+template <typename T>
+int delta_norms(const PositionState<T>&, const AscentRows<T>&, Stream);
+template <typename T>
+int ascent_forward(const PositionState<T>&, const AscentRows<T>&, Stream);
+template <typename T>
+int own_row(const PositionState<T>&, const AscentRows<T>&, T* own_delta, Stream);
+template <typename T>
+int ascent_backward(const PositionState<T>&, const AscentRows<T>&, const T* own_products, Stream);
+template <typename T>
+int ascent_gradient(const PositionState<T>&, const AscentRows<T>&, const T* own_delta, T* gradient,
+                    Stream);
+template <typename T>
+int take_step(const StepRows<T>&, Stream);
+template <typename T>
+int centre_rows(const CentredRows<T>&, Stream);
+template <typename T>
+int candidate_attention(const SubstitutionState<T>&, const SubstitutionTile<T>&, Stream);
+
+// substitution_norms of the CPU; and, unless null, `best_low` (P, blocks of kTileCandidates): the
+// largest lower bound of the norms of each block of candidates, -inf where `allowed` (P,
+// candidates) admits none of them.
+template <typename T>
+int substitution_tile(const SubstitutionState<T>&, const SubstitutionTile<T>&,
+                      const std::uint8_t* allowed, T* best_low, Stream);
+template <typename T>
+int keep_contenders(const ContenderList<T>&, Stream);
+constexpr std::int64_t kTileCandidates = 64;
+
+const char* error_text(int error);
+
+// Architectures compiled for, as nvcc was told.
+const char* architectures();
+
+}  // namespace cuda
+}  // namespace wsfast
