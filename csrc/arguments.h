@@ -22,7 +22,7 @@ enum class WeightFn : int {
 template <typename T>
 struct AttentionRows {
   WeightFn weight_fn;
-  double curve;  // of squareplus
+  T curve;  // of squareplus
   std::int64_t rows, n;
   T* scores;                 // (rows, n)
   const std::uint8_t* mask;  // (rows / rows_per_mask, n), or null: every word counts
@@ -45,9 +45,9 @@ struct Bfloat16 {
 template <typename T, typename Word>
 struct FeatureRows {
   WeightFn weight_fn;
-  double curve;
+  T curve;
   std::int64_t texts, draws, n, d;  // B, R
-  double scale;                     // of the scores
+  T scale;                          // of the scores
   const Word* words;                // (B, n, d)
   const T* queries;                 // (B, R, n, d)
   const std::uint8_t* mask;         // (B, n), or null: every word counts; masked words get phi = 0
@@ -65,7 +65,7 @@ struct FeatureRows {
 template <typename T>
 struct PositionState {
   WeightFn weight_fn;
-  double curve;
+  T curve;
   std::int64_t positions, starts, n, d;
   const std::int64_t* index;            // (P) which word
   const T* word;                        // (P, d) x_i, for softmax less the mean of the words
@@ -105,7 +105,7 @@ constexpr int kScalars =
 template <typename T>
 struct StepRows {
   std::int64_t rows, d;
-  double radius;
+  T radius;
   T* delta;           // (M, d) in: the point tried; out: the next to try
   const T* gradient;  // (M, d) at the point tried
   const T* value;     // (M)
@@ -161,15 +161,15 @@ struct SubstitutionState {
   const T* key_shift;  // (n) k_l.v less its product with the centred v
   const T* gram;       // (n, n) x_i.x_l
   const T* phi_words;  // (P, n) phi_i.x_l
-  double shift;        // |v| less |centred v| is at most this
-  double radius;       // largest |x_l|
-  double phi_radius;   // largest |phi_j|
+  T shift;             // |v| less |centred v| is at most this
+  T radius;            // largest |x_l|
+  T phi_radius;        // largest |phi_j|
   // Bounds of the rounding error of scores, over the norm of v as given (own_error: over its
   // square).
-  double score_error, key_error, own_error;
-  double score_offset;  // of a row's log-sum-exp
+  T score_error, key_error, own_error;
+  T score_offset;  // of a row's log-sum-exp
   // Rounding of a squared norm, over the size of its terms: what depends on v, and this (P).
-  double product_error;
+  T product_error;
   const T* constant;
   const T* removed_norm;  // (P) root of the sum of (a |x_i - phi_j| / b)^2
 };
@@ -206,7 +206,7 @@ struct ContenderList {
   const T* size;      // (stride)
   const T* blur;      // (stride)
   const T* constant;  // (P)
-  double product_error;
+  T product_error;
   const T* threshold;           // (P) what the upper bound of a norm must reach
   const std::uint8_t* allowed;  // (P, candidates), or null: every pair is
   const std::int64_t* number;   // (candidates) rows of the vocabulary

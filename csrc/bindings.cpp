@@ -48,7 +48,7 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
   const auto released = py::call_guard<py::gil_scoped_release>();
 
   py::class_<State>(m, ("PositionState" + suffix).c_str())
-      .def(py::init([](int weight_fn, double curve, std::int64_t positions, std::int64_t starts,
+      .def(py::init([](int weight_fn, T curve, std::int64_t positions, std::int64_t starts,
                        std::int64_t n, std::int64_t d, Address index, Address word, Address logit,
                        Address a, Address b, Address inv_b, Address others, Address c2,
                        Address reach, Address own_logit, Address own_a, Address own_top,
@@ -127,7 +127,7 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
       py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"),
       py::arg("threads"), released);
   m.def(("take_step" + suffix).c_str(),
-        [](std::int64_t rows, std::int64_t d, double radius, Address delta, Address gradient,
+        [](std::int64_t rows, std::int64_t d, T radius, Address delta, Address gradient,
            Address value, Address best_delta, Address best_gradient, Address best_value,
            Address beta, int threads) {
           kernels_of<T>().take_step(
@@ -138,19 +138,19 @@ void bind_kernels(py::module_& m, const std::string& suffix) {
         py::kw_only(), py::arg("rows"), py::arg("d"), py::arg("radius"), py::arg("delta"),
         py::arg("gradient"), py::arg("value"), py::arg("best_delta"), py::arg("best_gradient"),
         py::arg("best_value"), py::arg("beta"), py::arg("threads"), released);
-  m.def(("attention_rows" + suffix).c_str(),
-        [](int weight_fn, double curve, std::int64_t rows, std::int64_t n, Address scores,
-           Address mask, std::int64_t rows_per_mask, Address top, Address top_score, Address others,
-           int threads) {
-          kernels_of<T>().attention_rows(
-              AttentionRows<T>{static_cast<wsfast::WeightFn>(weight_fn), curve, rows, n,
-                               at<T>(scores), at<const std::uint8_t>(mask), rows_per_mask,
-                               at<std::int64_t>(top), at<T>(top_score), at<T>(others)},
-              threads);
-        },
-        py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("rows"), py::arg("n"),
-        py::arg("scores"), py::arg("mask"), py::arg("rows_per_mask"), py::arg("top"),
-        py::arg("top_score"), py::arg("others"), py::arg("threads"), released);
+  m.def(
+      ("attention_rows" + suffix).c_str(),
+      [](int weight_fn, T curve, std::int64_t rows, std::int64_t n, Address scores, Address mask,
+         std::int64_t rows_per_mask, Address top, Address top_score, Address others, int threads) {
+        kernels_of<T>().attention_rows(
+            AttentionRows<T>{static_cast<wsfast::WeightFn>(weight_fn), curve, rows, n,
+                             at<T>(scores), at<const std::uint8_t>(mask), rows_per_mask,
+                             at<std::int64_t>(top), at<T>(top_score), at<T>(others)},
+            threads);
+      },
+      py::kw_only(), py::arg("weight_fn"), py::arg("curve"), py::arg("rows"), py::arg("n"),
+      py::arg("scores"), py::arg("mask"), py::arg("rows_per_mask"), py::arg("top"),
+      py::arg("top_score"), py::arg("others"), py::arg("threads"), released);
 }
 
 template <typename T>
@@ -164,10 +164,9 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                        Address full, Address phi2, Address base_weight, Address top_weight,
                        Address top, Address gain2, Address pairs, Address plain,
                        Address dominated_start, Address dominated_row, Address dominated,
-                       Address key_shift, Address gram, Address phi_words, double shift,
-                       double radius, double phi_radius, double score_error, double key_error,
-                       double own_error, double score_offset, double product_error,
-                       Address constant, Address removed_norm) {
+                       Address key_shift, Address gram, Address phi_words, T shift, T radius,
+                       T phi_radius, T score_error, T key_error, T own_error, T score_offset,
+                       T product_error, Address constant, Address removed_norm) {
              return State{static_cast<wsfast::WeightFn>(weight_fn),
                           positions,
                           n,

@@ -109,7 +109,7 @@ void attention_row(const G& g, const AttentionRows<T>& in, Index row) {
 
 template <typename T>
 void attention_rows(const AttentionRows<T>& in, int threads) {
-  with_weight_fn(in.weight_fn, T(in.curve), [&](const auto& g) {
+  with_weight_fn(in.weight_fn, in.curve, [&](const auto& g) {
     for_rows(in.rows, 2 * in.n, threads, [&](Index row) { attention_row(g, in, row); });
   });
 }
@@ -271,7 +271,7 @@ void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& row
 
 template <bool kGradient, typename T>
 void forward(const PositionState<T>& p, const AscentRows<T>& rows, int threads) {
-  with_weight_fn(p.weight_fn, T(p.curve), [&](const auto& g) {
+  with_weight_fn(p.weight_fn, p.curve, [&](const auto& g) {
     for_rows(p.positions * p.starts, 8 * p.n + 2 * p.d, threads,
              [&](Index m) { forward_row<kGradient>(g, p, rows, m); });
   });
@@ -364,7 +364,7 @@ void copy_row(T* to, const T* from, Index d) {
 template <typename T>
 void take_step(const StepRows<T>& in, int threads) {
   const Index d = in.d;
-  const T radius = T(in.radius);
+  const T radius = in.radius;
   for_rows(in.rows, 4 * d, threads, [&](Index m) {
     T *delta = in.delta + m * d, *best = in.best_delta + m * d,
       *gradient = in.best_gradient + m * d;

@@ -72,22 +72,22 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   } else {
     own = g.share(own_score, Rest<T>{none, sum + g.weight_of(first, none)});
   }
-  const T v = root(v2), radius = larger(T(in.radius), v), given = v + T(in.shift);
-  const T key_error = T(in.key_error) * given, own_error = T(in.own_error) * given * given;
+  const T v = root(v2), radius = larger(in.radius, v), given = v + in.shift;
+  const T key_error = in.key_error * given, own_error = in.own_error * given * given;
   T blur, size;
   if constexpr (G::kExponential) {
     blur = radius * (key_error + T(2) * own_no_top.own * own.rest * own_error);
-    size = radius + T(in.phi_radius);
+    size = radius + in.phi_radius;
   } else {
     const T possible = live * key_error + (own_score > -own_error ? own_error : none);
     if constexpr (G::kNormalized) {
       // Removing the largest word leaves the least weight.
       const T least = larger(sum + g.weight_of(own_score, none) - possible, possible);
       blur = possible > none ? T(2) * radius * possible / least : none;
-      size = radius + T(in.phi_radius);
+      size = radius + in.phi_radius;
     } else {
       blur = possible * radius;
-      size = (sum + g.weight_of(first, none) + own.own) * radius + T(in.phi_radius);
+      size = (sum + g.weight_of(first, none) + own.own) * radius + in.phi_radius;
     }
   }
   out.top[l] = top.own;
@@ -109,7 +109,7 @@ void candidate_attention_block(const G& g, const SubstitutionState<T>& in,
   for (Index l = 0; l < L; ++l) {
     first[l] = second[l] = T(kMinusInfinity);
     where[l] = sum[l] = live[l] = T(0);
-    error[l] = T(in.key_error) * (root(tile.norm2[column + l]) + T(in.shift));
+    error[l] = in.key_error * (root(tile.norm2[column + l]) + in.shift);
   }
   for (Index j = 0; j < n; ++j) {
     const T *key = tile.keys + j * tile.stride + column, shift = in.key_shift[j];
@@ -421,7 +421,7 @@ struct NormsBlock {
     if (tile.threshold == nullptr) return true;
     const T *known = value(p), *size = tile.size + column, *blur = tile.blur + column;
     const T threshold = tile.threshold[p], removed = in.removed_norm[p], constant = in.constant[p],
-            error = T(2) * T(in.product_error);
+            error = T(2) * in.product_error;
     T reached = T(0);
 #pragma omp simd reduction(max : reached)
     for (Index l = 0; l < L; ++l) {
@@ -474,10 +474,10 @@ struct NormsBlock {
     auto* live = static_cast<std::uint8_t*>(__builtin_alloca(static_cast<unsigned>(in.positions)));
     RowBounds<T> sums;
     T error[L];
-    const T *v2 = tile.norm2 + column, radius = T(in.radius), score_error = T(in.score_error);
+    const T *v2 = tile.norm2 + column, radius = in.radius, score_error = in.score_error;
     for (Index l = 0; l < L; ++l) {
       sums.strength[l] = sums.response[l] = sums.direct[l] = T(0);
-      error[l] = score_error * root(v2[l]) + T(in.score_offset);
+      error[l] = score_error * root(v2[l]) + in.score_offset;
     }
     own_rows();
     dominated_pairs();
