@@ -1,10 +1,16 @@
-"""Builds the compiled module wsfast._cpu with CMake and Ninja; the rest is in pyproject.toml.
+"""Builds the compiled modules with CMake and Ninja; the rest is in pyproject.toml.
 
 Environment variables
 ---------------------
 WSFAST_NATIVE
-    Unset: build where there is a C++ compiler, install without the module elsewhere.
+    Unset: build wsfast._cpu where there is a C++ compiler, install without the module elsewhere.
     ``1``: a module that cannot be built is an error. ``0``: do not build it.
+WSFAST_CUDA
+    The same for wsfast._cuda, where there is nvcc.
+CUDA_HOME
+    The CUDA toolkit. Otherwise /usr/local/cuda, otherwise that of the nvcc on PATH.
+CMAKE_CUDA_ARCHITECTURES, TORCH_CUDA_ARCH_LIST
+    Architectures to compile for, as CMake or as PyTorch names them; the first of these that is set.
 MAX_JOBS
     How many compiler processes may run at once; as many as there are cores where unset.
 """
@@ -12,6 +18,7 @@ MAX_JOBS
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,16 +29,18 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import ExecError, OptionError
 
 ROOT = Path(__file__).resolve().parent
-# Says why in the installed package, where wsfast._native finds it; there only if _cpu is not.
-REASON_FILE = "_cpu_missing.txt"
+
+# Compute capabilities, times ten. The kernels use what came with the least.
+LEAST_ARCHITECTURE = 80
+DEFAULT_ARCHITECTURES = (80, 90, 100)
 
 
-def native_wanted() -> bool | None:
-    """What WSFAST_NATIVE asks for: True, False, or None where that is left to the machine."""
+def wanted(variable: str) -> bool | None:
+    """What WSFAST_NATIVE or WSFAST_CUDA asks for: True, False, or None: the machine decides."""
     choices = {"": None, "0": False, "1": True}
-    value = os.environ.get("WSFAST_NATIVE", "")
+    value = os.environ.get(variable, "")
     if value not in choices:
-        raise OptionError(f"WSFAST_NATIVE is {value!r}; expected 0, 1 or unset")
+        raise OptionError(f"{variable} is {value!r}; expected 0, 1 or unset")
     return choices[value]
 
 
@@ -55,40 +64,145 @@ def find_cmake() -> str:
     return found
 
 
-class CMakeBuild(build_ext):
-    """Build wsfast._cpu with CMake, or leave the reason why not in the package."""
+# -- CUDA ------------------------------------------------------------------------------------------
 
-    def build_extension(self, ext: Extension) -> None:
-        """Compile `ext`; where that fails, what WSFAST_NATIVE says decides."""
-        wanted = native_wanted()
+
+class NvccMissingError(ExecError):
+    """Most machines have no nvcc: no reason to warn."""
+
+
+def find_nvcc(default_root: Path = Path("/usr/local/cuda")) -> str:
+    """Path of nvcc in its toolkit."""
+    roots = [default_root]
+    if home := os.environ.get("CUDA_HOME"):
+        roots.insert(0, Path(home))
+    for root in roots:
+        if found := shutil.which("nvcc", path=str(root / "bin")):
+            return found
+    found = shutil.which("nvcc")
+    if found is None:
+        raise NvccMissingError("nvcc was not found")
+    # That on PATH may be a script far from the toolkit, which itself says where it is.
+    told = re.search(r"^#\$ TOP=(.+)$", _output(found, "--dryrun", "-x", "cu", os.devnull), re.M)
+    inner = told and shutil.which("nvcc", path=str(Path(told[1].strip(), "bin").resolve()))
+    return inner or found
+
+
+def _output(*command: str) -> str:
+    """What a command writes; nothing where it does not run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout + done.stderr
+
+
+def cuda_architectures(nvcc: str) -> str:
+    """Architectures to compile for, as CMake names them."""
+    for variable, translate in (
+        ("CMAKE_CUDA_ARCHITECTURES", _from_cmake),
+        ("TORCH_CUDA_ARCH_LIST", _from_torch),
+    ):
+        value = os.environ.get(variable, "")
+        if names := re.findall(r"[^;,\s]+", value):
+            chosen = [translate(name, f"{variable} is {value!r}") for name in names]
+            # A list for all of a machine room may name older ones too.
+            able = [name for name in chosen if int(re.match(r"\d+", name)[0]) >= LEAST_ARCHITECTURE]
+            if not able:
+                raise ExecError(f"{variable} is {value!r}, all below compute capability 8.0")
+            return ";".join(dict.fromkeys(able))
+    known = re.findall(r"compute_(\d+)\b", _output(nvcc, "--list-gpu-arch"))
+    names = [str(number) for number in DEFAULT_ARCHITECTURES if str(number) in known]
+    if not names:
+        raise ExecError(f"{nvcc} knows none of the architectures {DEFAULT_ARCHITECTURES}")
+    # Later GPUs translate what the last leaves besides machine code.
+    return ";".join([*(f"{name}-real" for name in names[:-1]), names[-1]])
+
+
+def _from_cmake(name: str, given: str) -> str:
+    if not re.fullmatch(r"\d{2,3}[af]?(-real|-virtual)?", name):
+        raise OptionError(f"{given}; {name!r} is not an architecture such as 90, 90-real or 90a")
+    return name
+
+
+def _from_torch(name: str, given: str) -> str:
+    parts = re.fullmatch(r"(\d{1,2})\.(\d)([af]?)(\+PTX)?", name)
+    if parts is None:
+        raise OptionError(f"{given}; {name!r} is not an architecture such as 9.0, 9.0a or 9.0+PTX")
+    major, minor, variant, ptx = parts.groups()
+    return f"{major}{minor}{variant}" + ("" if ptx else "-real")
+
+
+# -- modules ---------------------------------------------------------------------------------------
+
+
+class CPUModule(Extension):
+    """The kernels for the CPU."""
+
+    variable = "WSFAST_NATIVE"
+    compiler = "C++17 compiler"
+
+    def options(self) -> list[str]:
+        """What CMake is told besides."""
+        return []
+
+
+class CUDAModule(Extension):
+    """The kernels for CUDA devices."""
+
+    variable = "WSFAST_CUDA"
+    compiler = "nvcc, C++17 compiler"
+
+    def options(self) -> list[str]:
+        """What CMake is told besides."""
+        nvcc = find_nvcc()
+        return [
+            "-DWSFAST_CUDA=ON",
+            f"-DCMAKE_CUDA_COMPILER={nvcc}",
+            f"-DCMAKE_CUDA_ARCHITECTURES={cuda_architectures(nvcc)}",
+        ]
+
+
+class CMakeBuild(build_ext):
+    """Build each module with CMake, or leave the reason why not in the package."""
+
+    def build_extension(self, ext: CPUModule | CUDAModule) -> None:
+        """Compile `ext`; where that fails, what its variable says decides."""
+        must = wanted(ext.variable)
         jobs = job_count()
-        if wanted is False:
-            self._leave_out(ext, "WSFAST_NATIVE=0 skipped its build")
+        if must is False:
+            self._leave_out(ext, f"{ext.variable}=0 skipped its build")
             return
         try:
             self._compile(ext, jobs)
         except ExecError as error:
-            if wanted:
+            if must:
                 raise ExecError(
-                    f"WSFAST_NATIVE=1 asks for the compiled module, but {error}; the output above "
-                    "says why. Unset WSFAST_NATIVE to install without it."
+                    f"{ext.variable}=1 asks for the compiled module {ext.name}, but {error}. "
+                    f"Unset {ext.variable} to install without it."
                 ) from error
-            self._leave_out(ext, f"when wsfast was installed, {error}")
-            self._warn(str(error))
+            self._leave_out(ext, f"{error} when wsfast was installed")
+            if not isinstance(error, NvccMissingError):
+                self._warn(ext, str(error))
         else:
-            for place in self._places():
-                (place / "wsfast" / REASON_FILE).unlink(missing_ok=True)
+            for path in self._reason_files(ext):
+                path.unlink(missing_ok=True)
 
     def _places(self) -> list[Path]:
         """Folders that this build fills: an editable install imports the source tree itself."""
         return [Path(self.build_lib), ROOT] if self.editable_mode else [Path(self.build_lib)]
 
-    def _compile(self, ext: Extension, jobs: int) -> None:
+    def _reason_files(self, ext: Extension) -> list[Path]:
+        """Where wsfast._native finds why the module is missing; there only if it is."""
+        return [place / (ext.name.replace(".", "/") + "_missing.txt") for place in self._places()]
+
+    def _compile(self, ext: CPUModule | CUDAModule, jobs: int) -> None:
+        options = ext.options()
         import pybind11  # a build requirement, not one of WSFAST_NATIVE=0 and of the sdist
 
         cmake = find_cmake()
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build_dir = Path(self.build_temp).resolve() / "cmake"
+        build_dir = Path(self.build_temp).resolve() / ext.name
         # A cache of another environment would bring back its compiler and tools.
         shutil.rmtree(build_dir, ignore_errors=True)
         configure = [
@@ -97,10 +211,11 @@ class CMakeBuild(build_ext):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
+            *options,
         ]
-        self._run(configure, "CMake found no working C++17 compiler, Ninja or Python headers")
+        self._run(configure, f"CMake found no working {ext.compiler}, Ninja or Python headers")
         build = [cmake, "--build", str(build_dir), "-j", str(jobs)]
-        self._run(build, "the C++ sources failed to compile")
+        self._run(build, f"the sources of {ext.name} failed to compile")
         if not target.is_file():
             raise ExecError(f"the build made no {target.name}")
 
@@ -117,22 +232,23 @@ class CMakeBuild(build_ext):
         self.extensions = [other for other in self.extensions if other is not ext]
         for place in self._places():
             (place / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
-            path = place / "wsfast" / REASON_FILE
+        for path in self._reason_files(ext):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(reason + "\n", encoding="utf-8")
 
     @staticmethod
-    def _warn(reason: str) -> None:
+    def _warn(ext: CPUModule | CUDAModule, reason: str) -> None:
         print(
-            f"\nWARNING: wsfast is installed WITHOUT its compiled module: {reason}.\n"
+            f"\nWARNING: wsfast is installed WITHOUT its compiled module {ext.name}: {reason}.\n"
             "WARNING: It works all the same, through PyTorch alone and more slowly. For speed,\n"
-            "WARNING: install a C++17 compiler and reinstall. WSFAST_NATIVE=1 forbids this.\n",
+            f"WARNING: mend that and reinstall. {ext.variable}=1 forbids this.\n",
             file=sys.stderr,
             flush=True,
         )
 
 
-setup(
-    ext_modules=[Extension("wsfast._cpu", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
-)
+if __name__ == "__main__":
+    setup(
+        ext_modules=[CPUModule("wsfast._cpu", []), CUDAModule("wsfast._cuda", [])],
+        cmdclass={"build_ext": CMakeBuild},
+    )

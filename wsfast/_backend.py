@@ -28,17 +28,18 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
         For "native" where the compiled module is missing.
     """
     check_name(backend)
+    module = _native.compiled(device)
     if backend is None:
-        if device.type != "cpu" or requires_grad:
+        if module is None or requires_grad:
             return "torch"
-        if _native.cpu_module() is None:
-            _native.warn_once_missing()
+        if module.module is None:
+            module.warn_once_missing()
             return "torch"
         return "native"
     if backend == "native":
-        if device.type != "cpu":
+        if module is None:
             raise ValueError(
-                f"backend='native' computes on the CPU, but X is on {device}: "
+                f"backend='native' computes on the CPU and on CUDA devices, but X is on {device}: "
                 "move X there, or use backend='torch'"
             )
         if requires_grad:
@@ -46,5 +47,5 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
                 "backend='native' gives no gradient here, but an input requires one: "
                 "detach it, or use backend='torch'"
             )
-        _native.require_cpu()
+        module.require()
     return backend

@@ -22,9 +22,9 @@ def config() -> dict[str, str]:
         "PyTorch": torch.__version__,
         "NumPy": np.__version__,
     }
-    module = _native.cpu_module()
+    module = _native.CPU.module
     if module is None:
-        facts["compiled module"] = f"absent: {_native.why_missing()}"
+        facts["compiled module"] = f"absent: {_native.CPU.reason}"
     else:
         facts["compiled module"] = str(module.__file__)
         facts["compiler"] = module.compiler()
@@ -33,7 +33,13 @@ def config() -> dict[str, str]:
         facts["instruction set used"] = module.isa_used()
     facts["threads"] = str(torch.get_num_threads())
     facts["CUDA"] = _cuda_state()
-    facts["CUDA kernels"] = "not part of this version"
+    cuda = _native.CUDA.module
+    if cuda is None:
+        facts["CUDA kernels"] = f"absent: {_native.CUDA.reason}"
+    else:
+        facts["CUDA kernels"] = str(cuda.__file__)
+        facts["CUDA compiler"] = cuda.compiler()
+        facts["CUDA architectures"] = cuda.architectures()
     return facts
 
 

@@ -1,21 +1,12 @@
 // A word replaced by candidates of a vocabulary (docs/design.md, section 4); part of kernels.inl.
 // One candidate a lane: what depends on a row and a position alone is a scalar of the loops here.
+#include "../substitution_formulas.h"
+
 namespace wsfast {
 namespace {
 
 // Rows j whose terms are held at a time: they stay in the innermost cache.
 constexpr Index kChunk = 32;
-
-template <typename T>
-struct OwnRow {  // rows of SubstitutionTile::attention
-  T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;
-};
-template <typename T>
-OwnRow<T> own_row_at(const SubstitutionTile<T>& tile, Index column) {
-  T* at = tile.attention + column;
-  const Index s = tile.stride;
-  return {at, at + s, at + 2 * s, at + 3 * s, at + 4 * s, at + 5 * s, at + 6 * s, at + 7 * s};
-}
 
 template <typename T>
 T centre_row(const T* given, const T* shift, T* centred, Index d) {  // returns its squared norm
@@ -39,67 +30,6 @@ void centre_rows(const CentredRows<T>& in, int threads) {
 // ---- the candidate's own attention to the words of the text
 // ---------------------------------------------------------
 
-template <typename T>
-WSFAST_FN void see_score(T score, T l, T* first, T* second, T* where) {
-  const bool higher = score > *first;
-  *second = higher ? *first : larger(score, *second);
-  *where = higher ? l : *where;
-  *first = higher ? score : *first;
-}
-
-template <class G, typename T>
-WSFAST_FN void add_key(const G& g, T* key, T shift, T l, T where, T reference, T error, T* sum,
-                       T* live) {
-  const T score = *key + shift;
-  const T weight = l == where ? T(0) : g.weight_of(score, reference);
-  *key = weight;
-  *sum += weight;
-  if constexpr (!G::kExponential) *live += score > -error ? T(1) : T(0);
-}
-
-template <class G, typename T>
-WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T first, T second, T sum,
-                               T live, T own_score, T v2, OwnRow<T> out, Index l) {
-  const T none = T(0);
-  Share<T> top, own, own_no_top;
-  const Rest<T> others{second, sum};
-  top = g.share(first, others);
-  own_no_top = g.share(own_score, others);
-  if constexpr (G::kExponential) {
-    // Beside all words: the largest one is the reference, so that the sum is at least 1.
-    const T gap = exp_of(-absolute(first - second));
-    own = g.share(own_score, Rest<T>{first, T(1) + sum * gap});
-  } else {
-    own = g.share(own_score, Rest<T>{none, sum + g.weight_of(first, none)});
-  }
-  const T v = root(v2), radius = larger(in.radius, v), given = v + in.shift;
-  const T key_error = in.key_error * given, own_error = in.own_error * given * given;
-  T blur, size;
-  if constexpr (G::kExponential) {
-    blur = radius * (key_error + T(2) * own_no_top.own * own.rest * own_error);
-    size = radius + in.phi_radius;
-  } else {
-    const T possible = live * key_error + (own_score > -own_error ? own_error : none);
-    if constexpr (G::kNormalized) {
-      // Removing the largest word leaves the least weight.
-      const T least = larger(sum + g.weight_of(own_score, none) - possible, possible);
-      blur = possible > none ? T(2) * radius * possible / least : none;
-      size = radius + in.phi_radius;
-    } else {
-      blur = possible * radius;
-      size = (sum + g.weight_of(first, none) + own.own) * radius + in.phi_radius;
-    }
-  }
-  out.top[l] = top.own;
-  out.others[l] = G::kNormalized ? top.rest : T(1);
-  out.own[l] = own.own;
-  out.rest[l] = own.rest;
-  out.own_no_top[l] = own_no_top.own;
-  out.rest_no_top[l] = own_no_top.rest;
-  out.blur[l] = blur;
-  out.size[l] = size;
-}
-
 template <class G, typename T>
 void candidate_attention_block(const G& g, const SubstitutionState<T>& in,
                                const SubstitutionTile<T>& tile, Index column) {
@@ -109,7 +39,7 @@ void candidate_attention_block(const G& g, const SubstitutionState<T>& in,
   for (Index l = 0; l < L; ++l) {
     first[l] = second[l] = T(kMinusInfinity);
     where[l] = sum[l] = live[l] = T(0);
-    error[l] = in.key_error * (root(tile.norm2[column + l]) + in.shift);
+    error[l] = key_error_of(in, tile.norm2[column + l]);
   }
   for (Index j = 0; j < n; ++j) {
     const T *key = tile.keys + j * tile.stride + column, shift = in.key_shift[j];
@@ -158,46 +88,6 @@ struct MeanSums {
   T mean2[kLanes<T>], mean_v[kLanes<T>], top_mean[kLanes<T>], top_v[kLanes<T>];
 };
 
-template <typename T>
-WSFAST_FN void add_to_mean(T weight, T by_mean, T v_word, bool is_top, T* mean2, T* mean_v,
-                           T* top_mean, T* top_v) {
-  *mean2 += weight * by_mean;
-  *mean_v += weight * v_word;
-  *top_mean = is_top ? by_mean : *top_mean;
-  *top_v = is_top ? v_word : *top_v;
-}
-
-// The change of row i, whose word is now v: |new|^2 - 2 new.phi_i + |phi_i|^2.
-template <typename T>
-struct OwnProducts {
-  T mean2, mean_v, top_mean, top_v, v2;  // of the candidate
-  T top2, top_word, top_phi;             // its largest word with itself, x_i, phi_i
-  T mean_word, mean_phi, v_word, v_phi;  // with x_i, phi_i
-  T word2, word_phi, phi2;               // of the position
-};
-template <typename T>
-struct OwnShares {  // see SubstitutionTile::attention
-  T top, others, own, rest, weight;
-};
-template <class G, typename T>
-WSFAST_FN T own_change(const G&, OwnProducts<T> p, OwnShares<T> share, bool is_top) {
-  // new = (rest (others mean + top x_top) - removed x_i + own v) scale, where the largest word is
-  // removed: rest mean + own v
-  const T removed = is_top ? T(0) : share.rest * share.others * share.weight;
-  const T by_mean = is_top ? share.rest : share.rest * share.others;
-  const T by_top = is_top ? T(0) : share.rest * share.top;
-  const T scale = G::kNormalized ? T(1) / (T(1) - removed) : T(1);
-  const T with_phi =
-      by_mean * p.mean_phi + by_top * p.top_phi - removed * p.word_phi + share.own * p.v_phi;
-  const T with_mean = by_mean * p.mean2 + T(2) * (by_top * p.top_mean + share.own * p.mean_v);
-  const T with_top = by_top * p.top2 + T(2) * share.own * p.top_v;
-  const T with_word = removed * p.word2 -
-                      T(2) * (by_mean * p.mean_word + by_top * p.top_word + share.own * p.v_word);
-  const T norm2 =
-      by_mean * with_mean + by_top * with_top + share.own * share.own * p.v2 + removed * with_word;
-  return scale * (scale * norm2 - T(2) * with_phi) + p.phi2;
-}
-
 // A position's rows of the tile, for the candidate's own row.
 template <typename T>
 struct OwnRows {
@@ -209,27 +99,15 @@ WSFAST_FN T own_change_at(const G& g, const OwnRows<T>& rows, const MeanSums<T>&
                           const OwnRow<T>& own, const T* where, const T* top2, const T* top_word,
                           const T* top_phi, Index l) {
   const bool is_top = where[l] == rows.place;
-  const T v_phi = rows.base_weight * rows.base[l] + rows.top_weight * rows.top_of_row[l];
-  const T mine = own.own[l], mine_no_top = own.own_no_top[l];
-  const T rest = own.rest[l], rest_no_top = own.rest_no_top[l];
+  const T v_phi = phi_product(rows.base_weight, rows.base[l], rows.top_weight, rows.top_of_row[l]);
   return own_change(
       g,
       OwnProducts<T>{sums.mean2[l], sums.mean_v[l], sums.top_mean[l], sums.top_v[l], rows.v2[l],
                      top2[l], top_word[l], top_phi[l], rows.mean_word[l], rows.mean_phi[l],
                      rows.v_word[l], v_phi, rows.word2, rows.word_phi, rows.phi2},
-      OwnShares<T>{own.top[l], own.others[l], is_top ? mine_no_top : mine,
-                   is_top ? rest_no_top : rest, rows.weight[l]},
-      is_top);
-}
-
-// delta_j of a dominated pair, from the mean m of the row's other words.
-template <class G, typename T>
-WSFAST_FN void add_dominated(const G& g, const T* pair, T score, T v_mean, T v_word, T v2,
-                             T* value) {
-  const T a = pair[0], mean2 = pair[2], word_mean = pair[3];
-  const T alpha = g.share(score, g.rest_of(pair[1])).own;
-  const T cross = v_word - v_mean - word_mean + mean2;
-  *value += alpha * (alpha * (v2 - T(2) * v_mean + mean2) - T(2) * a * cross) + pair[4];
+      OwnShares<T>{own.top[l], own.others[l], own.own[l], own.rest[l], own.own_no_top[l],
+                   own.rest_no_top[l]},
+      rows.weight[l], is_top);
 }
 
 template <typename T>
@@ -237,31 +115,10 @@ struct ChunkRows {  // struct RowTerms, one array of lanes a field
   T terms[kChunk][3][kLanes<T>];
 };
 
-// The sums over rows that bounds are made of: squares of v's shares; of how far a score that is off
-// moves a row, over |v| + radius; and of the most that v alone moves a row.
 template <typename T>
 struct RowBounds {
   T strength[kLanes<T>], response[kLanes<T>], direct[kLanes<T>];
 };
-
-template <class G, typename T>
-WSFAST_FN void put_odds(const G& g, T top_word, T base_weight, T top_weight, T full, T phi2,
-                        T gain2, T v2, T error, T* score, T* base, T* strength, T* response,
-                        T* direct) {
-  const T odds = g.odds(*score, full), v_phi = base_weight * *base + top_weight * top_word;
-  const T share = G::kNormalized ? odds / (T(1) + odds) : odds;
-  const T share2 = share * share * gain2;
-  *strength += share2;
-  *direct += share2 * (G::kNormalized ? v2 - T(2) * v_phi + phi2 : v2);
-  if constexpr (!G::kExponential) {
-    T moves = T(1);
-    if constexpr (G::kNormalized)
-      moves = T(1) / larger(full + g.weight_of(*score, T(0)) - error, error);
-    *response += *score > -error ? moves * moves * gain2 : T(0);
-  }
-  *score = odds;
-  *base = v_phi;
-}
 
 template <class G, typename T>
 WSFAST_FN void put_terms(const G& g, T odds, T v_phi, T phi2, T v2, T* direct, T* kept, T* offset) {
@@ -269,16 +126,6 @@ WSFAST_FN void put_terms(const G& g, T odds, T v_phi, T phi2, T v2, T* direct, T
   *direct = row.direct;
   *kept = row.odds;
   *offset = row.offset;
-}
-
-template <class G, typename T>
-WSFAST_FN void see_dominated(const G& g, T score, T others, T error, T* strength, T* response) {
-  const T alpha = g.share(score, g.rest_of(others)).own;
-  *strength += alpha * alpha;
-  if constexpr (!G::kExponential) {
-    const T moves = T(1) / larger(others + g.weight_of(score, T(0)) - error, error);
-    *response += score > -error ? moves * moves : T(0);
-  }
 }
 
 template <class G, typename T>
@@ -415,22 +262,17 @@ struct NormsBlock {
     }
   }
 
-  // Whether some candidate of the block may reach the threshold at position p, all other rows
-  // moved as far as v alone and the word taken out alone would move them together.
-  bool may_reach(Index p, const RowBounds<T>& sums) const {
+  // Whether some candidate of the block may reach the threshold at position p.
+  bool may_reach_at(Index p, const RowBounds<T>& sums) const {
     if (tile.threshold == nullptr) return true;
     const T *known = value(p), *size = tile.size + column, *blur = tile.blur + column;
-    const T threshold = tile.threshold[p], removed = in.removed_norm[p], constant = in.constant[p],
-            error = T(2) * in.product_error;
+    const Reach<T> position{in.removed_norm[p], in.constant[p], tile.threshold[p]};
+    const T product_error = in.product_error;
     T reached = T(0);
 #pragma omp simd reduction(max : reached)
-    for (Index l = 0; l < L; ++l) {
-      const T others = root(sums.direct[l]) + removed;
-      const T most = known[l] + others * others + error * (size[l] + constant);
-      const T needed = threshold - root(blur[l]);
-      const T out = needed > T(0) && most * T(1.0001) < needed * needed ? T(0) : T(1);
-      reached = larger(reached, out);
-    }
+    for (Index l = 0; l < L; ++l)
+      reached = larger(reached, may_reach(position, product_error, known[l],
+                                          root_of(sums.direct[l]), size[l], root_of(blur[l])));
     return reached > T(0);
   }
 
@@ -474,10 +316,10 @@ struct NormsBlock {
     auto* live = static_cast<std::uint8_t*>(__builtin_alloca(static_cast<unsigned>(in.positions)));
     RowBounds<T> sums;
     T error[L];
-    const T *v2 = tile.norm2 + column, radius = in.radius, score_error = in.score_error;
+    const T* v2 = tile.norm2 + column;
     for (Index l = 0; l < L; ++l) {
       sums.strength[l] = sums.response[l] = sums.direct[l] = T(0);
-      error[l] = score_error * root(v2[l]) + in.score_offset;
+      error[l] = score_error_of(in, v2[l]);
     }
     own_rows();
     dominated_pairs();
@@ -485,15 +327,12 @@ struct NormsBlock {
     const OwnRow<T> own = own_row_at(tile, column);
     T *size = tile.size + column, *blur = tile.blur + column;
 #pragma omp simd
-    for (Index l = 0; l < L; ++l) {
-      const T far = root(v2[l]) + radius, far2 = far * far;
-      const T felt = G::kExponential ? sums.strength[l] : sums.response[l];
-      size[l] = far2 * sums.strength[l] + own.size[l] * own.size[l];
-      blur[l] = far2 * error[l] * error[l] * felt + own.blur[l] * own.blur[l];
-    }
+    for (Index l = 0; l < L; ++l)
+      close_bounds(g, in, v2[l], error[l], sums.strength[l], sums.response[l], own.size[l],
+                   own.blur[l], size + l, blur + l);
     bool any = false;
     for (Index p = 0; p < in.positions; ++p) {
-      live[p] = may_reach(p, sums);
+      live[p] = may_reach_at(p, sums);
       any = any || live[p];
     }
     if (any) other_rows(live);

@@ -15,6 +15,16 @@ namespace {
 // What a block may use of dynamic shared memory without asking.
 constexpr std::size_t kSharedAtOnce = 48 << 10;
 
+// The most that a block of the current device may ask for; 0 where that cannot be told.
+inline std::size_t shared_limit() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess)
+    return 0;
+  return static_cast<std::size_t>(bytes);
+}
+
 template <class... Parameters, class... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, std::size_t shared,
            Stream stream, Arguments&&... arguments) {

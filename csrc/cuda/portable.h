@@ -92,6 +92,35 @@ __device__ __forceinline__ void multiply_f64(double (&c)[4], const double (&a)[4
 #endif
 }
 
+// Keeps a compiler from holding on to what it computed from x: registers are worth more than that.
+__device__ __forceinline__ void forget_derived([[maybe_unused]] float& x) {
+#ifndef WSFAST_CUDA_ON_CPU
+  asm volatile("" : "+f"(x));
+#endif
+}
+__device__ __forceinline__ void forget_derived(double&) {}
+
+// 1 / x to a unit in the last place or two, where x and 1 / x are normal numbers.
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef WSFAST_CUDA_ON_CPU
+  return 1.0f / x;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+__device__ __forceinline__ double reciprocal(double x) {
+#ifdef WSFAST_CUDA_ON_CPU
+  return 1.0 / x;
+#else
+  double y;  // 20 bits, doubled twice
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+  y += y * (1.0 - x * y);
+  return y + y * (1.0 - x * y);
+#endif
+}
+
 // ---- asynchronous copies of 16 bytes from global to shared memory
 
 // The first `bytes` (0 to 16) are copied, the rest is set to 0.

@@ -16,5 +16,5 @@ from wsfast import _native
 )
 def level(request, isa):
     isa(request.param)
-    assert _native.require_cpu().isa_used() == request.param
+    assert _native.CPU.require().isa_used() == request.param
     return request.param

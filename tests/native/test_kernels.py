@@ -169,7 +169,7 @@ def test_public_functions(level, weight_fn, normalize, dtype):
 
 
 def test_levels_are_ordered_and_bounded():
-    module = _native.require_cpu()
+    module = _native.CPU.require()
     order = ["baseline", "avx2", "avx512"]
     built = module.isa_levels_built()
     assert built == [name for name in order if name in built]
@@ -179,10 +179,10 @@ def test_levels_are_ordered_and_bounded():
 
 @pytest.mark.parametrize("name", ["sse9", "", "AVX2"])
 def test_unknown_level(isa, name):
-    before = _native.require_cpu().isa_used()
+    before = _native.CPU.require().isa_used()
     with pytest.raises(ValueError, match=f"instruction set '{name}'.*usable: baseline"):
         isa(name)
-    assert _native.require_cpu().isa_used() == before
+    assert _native.CPU.require().isa_used() == before
 
 
 # Without PyTorch, whose own threads do not outlive a fork.

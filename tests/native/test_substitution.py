@@ -20,6 +20,7 @@ from wsfast.substitution.state import SubstitutionState, prepare
 
 pytestmark = pytest.mark.needs("native")
 
+CPU = torch.device("cpu")
 LANES = {torch.float32: 16, torch.float64: 8}
 EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
 
@@ -71,7 +72,7 @@ def agree(state, E, own, workspace, columns=None):
 @dtypes
 def test_sizes(level, weight_fn, normalize, dtype):
     """Words and candidates around the width of a vector and of a group of rows."""
-    lanes, workspace, dominated = LANES[dtype], Workspace(), 0
+    lanes, workspace, dominated = LANES[dtype], Workspace(CPU), 0
     few = (1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes + 1)
     for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 33):
         X, W = random_text(n, 5, n)
@@ -92,7 +93,7 @@ def test_positions(level, weight_fn, normalize, dtype):
     X, W = random_text(9, 5, 3)
     X[4] *= 3
     E = random_text(21, 5, 8)[0]
-    workspace = Workspace()
+    workspace = Workspace(CPU)
     for index in ([0], [8], [4], [1, 4, 7], [0, 2, 3, 4, 5, 8], range(9)):
         state = state_of(X, W, weight_fn, normalize, dtype, [*index])
         for part in E.split(8):
@@ -109,7 +110,12 @@ def test_positions(level, weight_fn, normalize, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_hard_texts(level, weight_fn, normalize, dtype, kind):
     X, W, E, _ = hard_text(kind, weight_fn, normalize)
-    agree(state_of(X, W, weight_fn, normalize, dtype), E, own_scores(E, W), Workspace())
+    agree(
+        state_of(X, W, weight_fn, normalize, dtype),
+        E,
+        own_scores(E, W),
+        Workspace(CPU),
+    )
 
 
 @weight_fns
@@ -118,7 +124,7 @@ def test_layout_of_candidates(level, weight_fn, normalize, dtype):
     X, W = random_text(4, 3, 3, dtype)
     E = random_text(10, 3, 4, dtype)[0]
     state = state_of(X, W, weight_fn, normalize, dtype)
-    tiles = NativeTiles(state, 10, Workspace())
+    tiles = NativeTiles(state, 10, Workspace(CPU))
     own = own_scores(E, W)
     expected = [x.clone() for x in tiles.squares(E, own)]
     before = E.clone()
@@ -141,7 +147,7 @@ def test_thread_count_changes_no_bit(weight_fn, normalize, dtype, monkeypatch):
     results = []
     for threads in (1, 2, 3, 8):
         monkeypatch.setattr(native.torch, "get_num_threads", lambda threads=threads: threads)
-        squares = NativeTiles(state, 700, Workspace()).squares(E, own_scores(E, W))
+        squares = NativeTiles(state, 700, Workspace(CPU)).squares(E, own_scores(E, W))
         results.append([x.clone() for x in squares])
     monkeypatch.undo()
     for result in results[1:]:
@@ -155,7 +161,7 @@ def test_threshold(level, weight_fn, normalize, dtype):
     X, W = random_text(13, 6, 7, dtype)
     E = random_text(90, 6, 8, dtype)[0] * torch.linspace(0.2, 2, 90, dtype=dtype)[:, None]
     state = state_of(X, W, weight_fn, normalize, dtype)
-    tiles, own = NativeTiles(state, 90, Workspace()), own_scores(E, W)
+    tiles, own = NativeTiles(state, 90, Workspace(CPU)), own_scores(E, W)
     plain = [x.clone() for x in tiles.squares(E, own)]
     norms = plain[0].clamp(min=0).double().sqrt()
     lowest = torch.full((13,), -torch.inf, dtype=torch.float64)
@@ -181,7 +187,7 @@ def test_threshold_allows_for_rounding(level):
     W = torch.tensor([[10 * math.sqrt(2), 0.0], [0.0, 100.0]])
     E = torch.tensor([[9.93, -1.0]]).expand(16, -1).contiguous()
     state = state_of(X, W, "softmax", True, torch.float32, [0])
-    tiles, own = NativeTiles(state, 16, Workspace()), own_scores(E, W)
+    tiles, own = NativeTiles(state, 16, Workspace(CPU)), own_scores(E, W)
     value, size, blur2 = (float(x.flatten()[0]) for x in tiles.squares(E, own))
     slack = 2 * state.product_error * (size + float(state.constant))
     high = math.sqrt(value + slack) + math.sqrt(blur2)

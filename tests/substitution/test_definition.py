@@ -30,7 +30,7 @@ from wsfast import _native, substitution_sensitivity
 
 
 def usable_backends():
-    return ["reference", "torch", *(["native"] if _native.cpu_module() else [])]
+    return ["reference", "torch", *(["native"] if _native.CPU.module else [])]
 
 
 def search(X, E, W, dtype=None, **options):

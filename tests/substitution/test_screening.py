@@ -33,7 +33,7 @@ def searcher(X, E, W, weight_fn, normalize, backend, dtype, largest=True):
     index = torch.arange(len(X))
     table = CandidateTable(E.to(dtype), None, dtype, X.device)
     plan = Plan(1, largest, False, len(E))
-    return TextSearch(problem, index, None, plan, table, Workspace()), E.to(dtype)
+    return TextSearch(problem, index, None, plan, table, Workspace(X.device)), E.to(dtype)
 
 
 def bounds(search, rows, W, dtype):

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
-from wsfast import _backend, _checks
+from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
 from wsfast._plain import full_precision
-from wsfast.feature_maps.native import attention_rows_
+from wsfast.feature_maps.native import attention_rows_, fused_features
 from wsfast.feature_maps.reference import attention_features, attention_weights
 from wsfast.feature_maps.weight_fn import WeightFn
 
@@ -96,6 +96,8 @@ def raf_features(
         w if w.ndim == 3 else w[None],
         m if m is None or m.ndim == 2 else m[None],
         (weight_fn, normalize, backend),
+        # CUDA kernels read half the bytes for words that are bfloat16, with the same result.
+        X if isinstance(X, Tensor) and X.dtype == torch.bfloat16 else None,
     )
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
@@ -103,12 +105,16 @@ def raf_features(
 
 
 def _features(
-    X: Tensor, W: Tensor, mask: Tensor | None, options: tuple[str, bool, str | None]
+    X: Tensor,
+    W: Tensor,
+    mask: Tensor | None,
+    options: tuple[str, bool, str | None],
+    given: Tensor | None = None,
 ) -> Tensor:
     weight_fn, normalize, backend = options
     if mask is not None:
         mask = mask.expand(X.shape[:2]).contiguous()
-    if backend is None and weight_fn == "softmax":
+    if backend is None and weight_fn == "softmax" and X.device.type == "cpu":
         backend = "torch"  # PyTorch's own fused attention is the fastest there is
     # The kernel serves gradients too: the operator's backward is in PyTorch.
     chosen = _backend.resolve(backend, X.device)
@@ -117,7 +123,7 @@ def _features(
         phi: Tensor = torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
         return phi
     # Going through the dispatcher costs as much as the features of a short text.
-    return _compute(X, W, mask, WeightFn(weight_fn, normalize), chosen)
+    return _compute(X, W, mask, WeightFn(weight_fn, normalize), chosen, given)
 
 
 @torch.library.custom_op(
@@ -135,7 +141,15 @@ def _raf_features_op(
 
 
 @full_precision()
-def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: str) -> Tensor:
+def _compute(
+    X: Tensor,
+    W: Tensor,
+    mask: Tensor | None,
+    fn: WeightFn,
+    backend: str,
+    given: Tensor | None = None,
+) -> Tensor:
+    """φ (B, R, n, d); `given` is X as bfloat16, where it was."""
     # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     if mask is not None:
         _checks.every_text_has_a_word(mask)
@@ -146,7 +160,11 @@ def _compute(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn, backend: s
         _checks.finite("W", W)
     part = None if mask is None else mask[:, None]
     if backend == "native":
-        phi = _native_features(X.contiguous(), queries, fn, mask)
+        if _native.kernels(X.device).gpu:
+            words = X if given is None else given.view_as(X)
+            phi = fused_features(words, queries, fn, mask, X.shape[-1] ** -0.5)
+        else:
+            phi = _native_features(X.contiguous(), queries, fn, mask)
     elif backend == "torch" and fn.exponential:
         words = X[:, None].expand_as(queries)
         seen = None if part is None else part.unsqueeze(-2).expand(*queries.shape[:-1], X.shape[1])

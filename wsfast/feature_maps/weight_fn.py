@@ -48,10 +48,14 @@ class WeightFn:
         if self.name == "relu":
             return torch.relu(score)
         root = (score * score + self.curve).sqrt()
-        return torch.where(score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + score.abs()))
+        # Not |score|: its slope at 0 is 0, and the weight's 1/2.
+        below = (-score).clamp(min=0)
+        return torch.where(score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + below))
 
     def change(self, score: Tensor, by: Tensor) -> Tensor:
         """g(score + by) - g(score), without cancellation for ReLU."""
         if self.name == "relu":
-            return torch.where(score > 0, torch.maximum(by, -score), torch.relu(score + by))
+            # Not torch.maximum: where both are equal it would give half of ReLU's slope, which is 0.
+            falling = torch.where(by > -score, by, -score)
+            return torch.where(score > 0, falling, torch.relu(score + by))
         return self.value(score + by) - self.value(score)

@@ -7,13 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wsfast._native import require_cpu
+from wsfast import _native
 from wsfast.perturbation.text_state import PositionState
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
-
-# Names in the compiled module end in the width of what they work on.
-SUFFIX = {torch.float32: "32", torch.float64: "64"}
 
 
 class NativeEvaluator:
@@ -23,10 +20,8 @@ class NativeEvaluator:
     """
 
     def __init__(self, state: PositionState, starts: int) -> None:
-        cpu = require_cpu()
-        self._cpu = cpu
-        self._threads = torch.get_num_threads()
-        dtype = state.word.dtype
+        dtype, device = state.word.dtype, state.word.device
+        self._kernels = _native.kernels(device)
         # One contiguous copy of each array lives as long as the kernels may read it.
         self._held = {
             name: value.contiguous()
@@ -36,12 +31,11 @@ class NativeEvaluator:
         n, d, positions = state.n, state.d, len(state.index)
         self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
         self._words = self._held["words"]
-        suffix = SUFFIX[dtype]
         names = (
             "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
             "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
         )  # fmt: skip
-        self._state = getattr(cpu, "PositionState" + suffix)(
+        self._state = self._kernels.struct("PositionState", dtype)(
             weight_fn=state.weight_fn.code,
             curve=state.weight_fn.curve,
             positions=positions,
@@ -50,49 +44,49 @@ class NativeEvaluator:
             d=d,
             **{name: self._held[name].data_ptr() for name in names},
         )
-        self._rows_type: Any = getattr(cpu, "AscentRows" + suffix)
+        self._rows_type = self._kernels.struct("AscentRows", dtype)
         rows = positions * starts
         self._shape = (positions, starts)
         # One row for each point: what it is multiplied into lies side by side for the kernels.
-        self._products = torch.empty(rows, 3 * n + d, dtype=dtype, device="cpu")
+        self._products = torch.empty(rows, 3 * n + d, dtype=dtype, device=device)
         self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
-        self._own_weight = torch.empty(rows, n, dtype=dtype, device="cpu")
-        self._own_change = torch.empty(rows, n, dtype=dtype, device="cpu")
+        self._own_weight = torch.empty(rows, n, dtype=dtype, device=device)
+        self._own_change = torch.empty(rows, n, dtype=dtype, device=device)
         exponential = state.weight_fn.exponential
         self._own_slope = (
-            self._own_weight if exponential else torch.empty(rows, n, dtype=dtype, device="cpu")
+            self._own_weight if exponential else torch.empty(rows, n, dtype=dtype, device=device)
         )
-        self._own_products = torch.empty(rows, n, dtype=dtype, device="cpu")
-        self._own_delta = torch.empty(rows, d, dtype=dtype, device="cpu")
+        self._own_products = torch.empty(rows, n, dtype=dtype, device=device)
+        self._own_delta = torch.empty(rows, d, dtype=dtype, device=device)
         self._dominated_coef = torch.empty(
-            starts, len(state.dominated_row), dtype=dtype, device="cpu"
+            starts, len(state.dominated_row), dtype=dtype, device=device
         )
-        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype, device="cpu")
-        self._value = torch.empty(rows, dtype=dtype, device="cpu")
-        self._size = torch.empty(rows, dtype=dtype, device="cpu")
-        self._gradient = torch.empty(rows, d, dtype=dtype, device="cpu")
+        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype, device=device)
+        self._value = torch.empty(rows, dtype=dtype, device=device)
+        self._size = torch.empty(rows, dtype=dtype, device=device)
+        self._gradient = torch.empty(rows, d, dtype=dtype, device=device)
 
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
         rows = self._forward(delta, with_size=True)
-        self._cpu.delta_norms(self._state, rows, self._threads)
+        self._kernels.launch("delta_norms", self._state, rows)
         self._own_row(rows)
         return self._value.view(self._shape), self._size.view(self._shape)
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, d); overwritten by the next call."""
         rows = self._forward(delta, with_size=False)
-        self._cpu.ascent_forward(self._state, rows, self._threads)
+        self._kernels.launch("ascent_forward", self._state, rows)
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
-        self._cpu.ascent_backward(self._state, rows, self._own_products.data_ptr(), self._threads)
+        self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
         torch.mm(self._by_rows, self._rows, out=self._gradient)
-        self._cpu.ascent_gradient(
+        self._kernels.launch(
+            "ascent_gradient",
             self._state,
             rows,
             self._own_delta.data_ptr(),
             self._gradient.data_ptr(),
-            self._threads,
         )
         return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
 
@@ -114,4 +108,4 @@ class NativeEvaluator:
 
     def _own_row(self, rows: Any) -> None:
         torch.mm(self._own_change, self._words, out=self._own_delta)
-        self._cpu.own_row(self._state, rows, self._own_delta.data_ptr(), self._threads)
+        self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())

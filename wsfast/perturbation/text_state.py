@@ -12,7 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wsfast.feature_maps.native import RowStatistics, attention_statistics_
+from wsfast import _native
+from wsfast.feature_maps.native import (
+    RowStatistics,
+    TextFeatures,
+    attention_statistics_,
+    fused_text,
+)
 from wsfast.feature_maps.weight_fn import WeightFn, reciprocal
 
 # Below this share of their size, squared distances come from the differences, not from inner
@@ -137,6 +143,32 @@ def prepare_text(
     keys = X @ W.mT * scale
     shift = _shift(X) if weight_fn.exponential else torch.zeros_like(X[0])
     words = X - shift
+    if native and _native.kernels(X.device).gpu:
+        rows = fused_text(words, queries, weight_fn)
+        if weight_fn.exponential:
+            # The words were centred: all scores of a row are less by the same number.
+            top, top_score, others = rows.statistics
+            lead = queries @ shift
+            rows = rows._replace(statistics=RowStatistics(top, top_score + lead, others + lead))
+    else:
+        rows = _attend(X, words, queries, weight_fn, native=native, tile=tile)
+    return TextState(
+        weight_fn=weight_fn,
+        X=X,
+        shift=shift,
+        words=words,
+        queries=queries,
+        keys=keys,
+        phi=rows.phi,
+        others_mean=rows.others_mean,
+        statistics=rows.statistics,
+        norm=(rows.phi + shift).norm(),
+    )
+
+
+def _attend(
+    X: Tensor, words: Tensor, queries: Tensor, weight_fn: WeightFn, *, native: bool, tile: int
+) -> TextFeatures:
     means, parts = [], []
     for rows in queries.split(tile):
         scores = rows @ X.mT
@@ -162,18 +194,7 @@ def prepare_text(
         else:
             rest = torch.ones_like(rest)
         phi = rest[:, None] * others_mean + w_top[:, None] * top_word
-    return TextState(
-        weight_fn=weight_fn,
-        X=X,
-        shift=shift,
-        words=words,
-        queries=queries,
-        keys=keys,
-        phi=phi,
-        others_mean=others_mean,
-        statistics=statistics,
-        norm=(phi + shift).norm(),
-    )
+    return TextFeatures(phi, others_mean, statistics)
 
 
 def _shift(X: Tensor) -> Tensor:

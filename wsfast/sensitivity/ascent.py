@@ -50,9 +50,9 @@ class _Climb:
             self._take_step_torch(value, gradient)
 
     def _take_step_native(self, value: Tensor, gradient: Tensor) -> None:
-        cpu = _native.require_cpu()
-        kernels = {torch.float32: cpu.take_step32, torch.float64: cpu.take_step64}
-        kernels[self.trial.dtype](
+        _native.kernels(self.trial.device).launch(
+            "take_step",
+            dtype=self.trial.dtype,
             rows=self.value.numel(),
             d=self.trial.shape[-1],
             radius=self.ball.radius,
@@ -63,7 +63,6 @@ class _Climb:
             best_gradient=self.gradient.data_ptr(),
             best_value=self.value.data_ptr(),
             beta=self.beta.data_ptr(),
-            threads=torch.get_num_threads(),
         )
 
     def _take_step_torch(self, value: Tensor, gradient: Tensor) -> None:
@@ -108,6 +107,9 @@ def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[
     """
     if steps < 1:
         return start, 0
+    if ball.native and _native.kernels(start.delta.device).gpu:
+        point, taken = ascend_unattended(objective, start, ball, steps)
+        return point, int(taken)
     evaluator = objective.evaluator(1)
     climb = _Climb(start.delta[:, None], ball)
     best = Point(start.delta.clone(), start.value.clone())
@@ -117,12 +119,7 @@ def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[
     for step in range(1, steps + 1):
         climb.take_step(*evaluator.value_and_gradient(climb.trial))
         value = climb.value[:, 0]
-        history.append(value.clone())
-        if len(history) > _PATIENCE:
-            stalled = value <= history.pop(0) * (1 + ball.tol) ** 2
-        else:
-            stalled = torch.zeros_like(done)
-        ended = (stalled | (step == steps)) & ~done
+        ended = (_stalled(history, value, ball.tol) | (step == steps)) & ~done
         if bool(ended.any()):
             best.delta[active[ended]] = climb.delta[ended, 0]
             best.value[active[ended]] = value[ended]
@@ -141,6 +138,40 @@ def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[
     return best, steps
 
 
+def ascend_unattended(
+    objective: Objective, start: Point, ball: Ball, steps: int
+) -> tuple[Point, Tensor]:
+    """As `ascend`, without once waiting for the device: a CUDA graph can capture it.
+
+    All positions are carried to the last step; the number of steps is a tensor ().
+    """
+    evaluator = objective.evaluator(1)
+    climb = _Climb(start.delta[:, None], ball)
+    best = start
+    history: list[Tensor] = []
+    done = torch.zeros_like(start.value, dtype=torch.bool)
+    taken = torch.zeros_like(done[0], dtype=torch.int64)
+    for step in range(1, steps + 1):
+        climb.take_step(*evaluator.value_and_gradient(climb.trial))
+        value = climb.value[:, 0]
+        taken = taken + (~done).any()
+        ended = (_stalled(history, value, ball.tol) | (step == steps)) & ~done
+        best = Point(
+            torch.where(ended[:, None], climb.delta[:, 0], best.delta),
+            torch.where(ended, value, best.value),
+        )
+        done = done | ended
+    return best, taken
+
+
+def _stalled(history: list[Tensor], value: Tensor, tol: float) -> Tensor:
+    """Whether `value` (P,) has hardly risen over the last steps, whose values are `history`."""
+    history.append(value.clone())
+    if len(history) <= _PATIENCE:
+        return torch.zeros_like(value, dtype=torch.bool)
+    return value <= history.pop(0) * (1 + tol) ** 2
+
+
 def along_rays(objective: Objective, point: Point, fractions: tuple[float, ...]) -> Point:
     """The best of each Δ (P, d) and its multiples by `fractions`."""
     scale = point.delta.new_tensor(fractions)
@@ -148,7 +179,9 @@ def along_rays(objective: Objective, point: Point, fractions: tuple[float, ...])
     values, _ = objective.evaluator(len(fractions)).value_and_gradient(trials)
     value, which = values.max(1)
     rose = value > point.value
-    delta = torch.where(rose[:, None], trials[torch.arange(len(which)), which], point.delta)
+    delta = torch.where(
+        rose[:, None], trials[torch.arange(len(which), device=which.device), which], point.delta
+    )
     return Point(delta, torch.where(rose, value, point.value))
 
 

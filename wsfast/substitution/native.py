@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from wsfast._native import require_cpu
-from wsfast.perturbation.native import SUFFIX
+from wsfast import _native
 from wsfast.substitution.state import PAIR_ARRAYS, Squares, SubstitutionState
 
 _GROUP = 4  # kGroup of csrc/arguments.h
@@ -17,9 +14,10 @@ _LANES = {torch.float32: 16, torch.float64: 8}  # kLanes
 
 
 class Workspace:
-    """Memory for one tile at a time, which all texts share."""
+    """Memory on one device for one tile at a time, which all texts share."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._flat: dict[tuple[str, torch.dtype], Tensor] = {}
 
     def take(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
@@ -27,7 +25,7 @@ class Workspace:
         size = rows * columns
         flat = self._flat.get((name, dtype))
         if flat is None or len(flat) < size:
-            flat = self._flat[name, dtype] = torch.zeros(size, dtype=dtype)
+            flat = self._flat[name, dtype] = torch.zeros(size, dtype=dtype, device=self._device)
         return flat[:size].view(rows, columns)
 
 
@@ -35,8 +33,7 @@ class NativeTiles:
     """Evaluates tiles of at most `columns` candidates."""
 
     def __init__(self, state: SubstitutionState, columns: int, workspace: Workspace) -> None:
-        cpu = require_cpu()
-        self._cpu = cpu
+        self._kernels = _native.kernels(state.rows.device)
         self._state = state
         dtype = state.rows.dtype
         lanes = _LANES[dtype]
@@ -60,7 +57,7 @@ class NativeTiles:
                 )
             },
         }  # fmt: skip
-        self._given = getattr(cpu, "SubstitutionState" + SUFFIX[dtype])(
+        self._given = self._kernels.struct("SubstitutionState", dtype)(
             weight_fn=state.weight_fn.code,
             positions=positions,
             n=n,
@@ -76,8 +73,7 @@ class NativeTiles:
         )
         # As long as the kernels may read them.
         self._held = held | {"shift": state.shift.contiguous()}
-        self._centre_rows: Any = getattr(cpu, "centre_rows" + SUFFIX[dtype])
-        self._tile_type: Any = getattr(cpu, "SubstitutionTile" + SUFFIX[dtype])
+        self._tile_type = self._kernels.struct("SubstitutionTile", dtype)
 
     def squares(
         self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
@@ -91,19 +87,19 @@ class NativeTiles:
             threshold = (threshold * (1 - 1e-6)).to(candidates.dtype)
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
-        threads = torch.get_num_threads()
         centred = self._take("centred", self._columns, d)[:m]
         own, norm2, size, blur2 = self._take("scalars", 4)
         own[:m] = own_score
         candidates = candidates.contiguous()
-        self._centre_rows(
+        self._kernels.launch(
+            "centre_rows",
+            dtype=state.rows.dtype,
             rows=m,
             d=d,
             given=candidates.data_ptr(),
             shift=self._held["shift"].data_ptr(),
             centred=centred.data_ptr(),
             norm2=norm2.data_ptr(),
-            threads=threads,
         )
         products = self._take("products", 4 * n)
         torch.mm(state.rows, centred.mT, out=products[:, :m])
@@ -129,9 +125,12 @@ class NativeTiles:
             size=size.data_ptr(),
             blur=blur2.data_ptr(),
         )
-        self._cpu.candidate_attention(self._given, tile, threads)
+        self._kernels.launch("candidate_attention", self._given, tile)
         torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
-        self._cpu.substitution_norms(self._given, tile, threads)
+        if self._kernels.gpu:
+            self._kernels.launch("substitution_tile", self._given, tile, 0, 0)
+        else:
+            self._kernels.launch("substitution_norms", self._given, tile)
         return Squares(value[:, :m], size[:m], blur2[:m])
 
     def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:

@@ -246,7 +246,7 @@ def _search(
     room = options.memory_budget // 2
     plan = Plan(options.top_k, options.largest, options.full, max(1, min(_COLUMNS, room // column)))
     by_run: dict[tuple[int, int], list[Searched]] = {}
-    workspace = Workspace()
+    workspace = Workspace(inputs.device)
     groups = list(_groups(parts, room, itemsize))
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
         for group in groups:

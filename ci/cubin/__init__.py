@@ -1,0 +1,1 @@
+"""What can be known of compiled device code without a GPU; ci/device_code.py asks for all of it."""

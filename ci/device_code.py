@@ -1,0 +1,197 @@
+"""Checks of the CUDA kernels that need nvcc but no GPU: ``python ci/device_code.py [--require]``.
+
+Each file is compiled for each architecture with all warnings as errors; spills, local memory and
+double precision in a float kernel are some. Registers and shared memory must keep to
+csrc/cuda/resources.csv (``--update`` writes it, and the tables in csrc/cuda/README.md). Machine code
+must have the instructions that the kernels are written for, and its accesses to shared memory may
+not meet in a bank.
+
+Needs ``nvidia-cuda-nvdisasm >= 13.2`` and ``cuxray`` of PyPI, and c++filt. What is not there makes
+``--require`` fail; without it, nothing is checked then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CUDA = ROOT / "csrc" / "cuda"
+BUDGET = CUDA / "resources.csv"
+README = CUDA / "README.md"
+MARKS = {
+    False: ("<!-- float: python ci/device_code.py --update -->\n", "<!-- end -->"),
+    True: ("<!-- double: python ci/device_code.py --update -->\n", "<!-- end -->"),
+}
+# Of the accesses to shared memory, how many cuxray must be able to follow.
+LEAST_KNOWN = 0.6
+
+
+@dataclass
+class Report:
+    """Of one file on one architecture."""
+
+    source: str
+    arch: str
+    faults: list[str] = field(default_factory=list)
+    rows: dict[tuple[str, str], Any] = field(default_factory=dict)
+    known: int = 0
+    unknown: int = 0
+    seconds: float = 0
+
+
+def examine(nvcc: str, nvdisasm: str, source: Path, arch: str) -> Report:
+    """All that one compilation tells."""
+    from cubin import banks, budget, compiler, sass
+    from cuxray.parse import elf
+
+    start, report = time.perf_counter(), Report(source.name, arch)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / f"{source.stem}.cubin"
+        try:
+            resources = compiler.compile_cubin(nvcc, source, ROOT / "csrc", arch, cubin)
+        except compiler.CompileError as error:
+            report.faults.append(str(error))
+            return report
+        names = compiler.short_names(list(resources))
+        threads = {
+            names[mangled]: found["maxntid"][0]
+            for mangled, found in elf.launch_dims(cubin.read_bytes()).items()
+            if mangled in names
+        }
+        text = sass.disassemble(nvdisasm, cubin) if names else ""
+    for mangled, found in resources.items():
+        report.rows[names[mangled], arch] = budget.Row(threads[names[mangled]], found)
+    codes = sass.opcodes(text)
+    double = compiler.is_double(source)
+    for mangled, name in names.items():
+        wrong = sass.faults(name, codes.get(mangled, {}), double)
+        report.faults += [f"{name}: {fault}" for fault in wrong]
+    if arch == banks.ARCH:
+        for name, reading in banks.read(text, threads, names).items():
+            report.faults += [f"{name}: {fault}" for fault in reading.faults]
+            report.known += reading.known
+            report.unknown += reading.unknown
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the checks need besides Python."""
+
+    nvcc: str
+    nvdisasm: str
+    archs: tuple[str, ...]
+
+
+class MissingError(Exception):
+    """One of the tools is not there."""
+
+
+def find_tools() -> Tools:
+    """Paths of the tools; nvcc, and the architectures, are those of the build."""
+    try:
+        spec = importlib.util.spec_from_file_location("wsfast_setup", ROOT / "setup.py")
+        setup = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(setup)
+        nvcc = setup.find_nvcc()
+    except ImportError as error:
+        raise MissingError(str(error)) from error
+    except setup.NvccMissingError as error:
+        raise MissingError(str(error)) from error
+    beside = Path(sysconfig.get_path("purelib"), "nvidia", "cu13", "bin")
+    nvdisasm = shutil.which("nvdisasm", path=str(beside)) or shutil.which("nvdisasm")
+    if nvdisasm is None:
+        raise MissingError("nvdisasm was not found: pip install 'nvidia-cuda-nvdisasm>=13.2'")
+    if importlib.util.find_spec("cuxray") is None:
+        raise MissingError("cuxray was not found: pip install cuxray==0.6.0")
+    if shutil.which("c++filt") is None:
+        raise MissingError("c++filt was not found: it comes with binutils")
+    return Tools(nvcc, nvdisasm, tuple(f"sm_{number}" for number in setup.DEFAULT_ARCHITECTURES))
+
+
+def examine_all(tools: Tools) -> list[Report]:
+    """Reports of all files and architectures, as many at a time as there are cores."""
+    sources = sorted(CUDA.glob("*.cu"), key=lambda path: -path.stat().st_size)
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        waiting = [
+            pool.submit(examine, tools.nvcc, tools.nvdisasm, source, arch)
+            for arch in sorted(tools.archs, key=lambda arch: arch != "sm_90")  # the longest first
+            for source in sources
+        ]
+        return [future.result() for future in waiting]
+
+
+def whole_faults(reports: list[Report], names: set[str]) -> list[str]:
+    """What no report alone can tell."""
+    from cubin import sass
+
+    wrong = [
+        f"ci/cubin/sass.py: no kernel fits {fits}"
+        for fits in sass.MEANT
+        if not any(sass.re.match(fits, name) for name in names)
+    ]
+    known = sum(report.known for report in reports)
+    seen = known + sum(report.unknown for report in reports)
+    print(f"{known} of {seen} accesses to shared memory could be followed")
+    if known < LEAST_KNOWN * seen:
+        wrong.append(f"cuxray follows too few accesses to shared memory: {known} of {seen}")
+    return wrong
+
+
+def readme_with_tables(text: str, rows: dict[tuple[str, str], Any]) -> str:
+    """The README with its tables made anew."""
+    from cubin import budget
+
+    for double, (first, last) in MARKS.items():
+        before, mark, rest = text.partition(first)
+        if not mark:
+            raise ValueError(f"{README} lacks the mark {first.strip()}")
+        text = before + mark + budget.table(rows, double) + last + rest.partition(last)[2]
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--require", action="store_true", help="fail where a tool is missing")
+    parser.add_argument("--update", action="store_true", help="write the budget and the tables")
+    options = parser.parse_args()
+    try:
+        tools = find_tools()
+    except MissingError as error:
+        print(f"device code NOT checked: {error}")
+        return 1 if options.require else 0
+    from cubin import budget
+
+    start = time.perf_counter()
+    reports = examine_all(tools)
+    faults = [f"{r.source} on {r.arch}: {fault}" for r in reports for fault in r.faults]
+    rows = {key: row for report in reports for key, row in report.rows.items()}
+    faults += whole_faults(reports, {kernel for kernel, _ in rows})
+    if options.update and not faults:
+        budget.save(BUDGET, rows)
+        README.write_text(readme_with_tables(README.read_text("utf-8"), rows), "utf-8")
+    budgeted = budget.load(BUDGET)
+    faults += budget.faults(budgeted, rows)
+    readme = README.read_text("utf-8")
+    if readme != readme_with_tables(readme, budgeted):
+        faults.append("the tables in csrc/cuda/README.md are not those of the budget: --update")
+    print(f"{len(rows)} kernels in {time.perf_counter() - start:.0f} s")
+    for fault in faults:
+        print(f"FAILED: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

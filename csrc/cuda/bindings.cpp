@@ -1,0 +1,106 @@
+// The Python module wsfast._cuda.  It needs no driver to be imported: where there is none, the
+// kernels say so when they are called.
+#include "../bindings.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels.h"
+
+namespace wsfast {
+namespace {
+
+struct Cuda {
+  using Where = Address;
+  static constexpr const char* where = "stream";
+
+  template <typename T>
+  struct Kernels {
+    static constexpr auto delta_norms = &cuda::delta_norms<T>;
+    static constexpr auto ascent_forward = &cuda::ascent_forward<T>;
+    static constexpr auto own_row = &cuda::own_row<T>;
+    static constexpr auto ascent_backward = &cuda::ascent_backward<T>;
+    static constexpr auto ascent_gradient = &cuda::ascent_gradient<T>;
+    static constexpr auto take_step = &cuda::take_step<T>;
+    static constexpr auto centre_rows = &cuda::centre_rows<T>;
+    static constexpr auto candidate_attention = &cuda::candidate_attention<T>;
+  };
+  template <typename T>
+  static Kernels<T> kernels() {
+    return {};
+  }
+
+  template <class Kernel, typename... Arguments>
+  static void call(const char* name, Kernel kernel, Address stream, const Arguments&... arguments) {
+    const int error = kernel(arguments..., at<void>(stream));
+    if (error != 0) {
+      throw std::runtime_error(std::string("wsfast: CUDA kernel ") + name + ": " +
+                               cuda::error_text(error));
+    }
+  }
+};
+
+template <typename T, typename Word>
+void bind_features(py::module_& m, const std::string& suffix) {
+  using Rows = FeatureRows<T, Word>;
+  bind_fields<Cuda>(
+      m, "raf_features" + suffix,
+      [](const Rows& rows, Address stream) {
+        Cuda::call("raf_features", &cuda::raf_features<T, Word>, stream, rows);
+      },
+      field("weight_fn", &Rows::weight_fn), field("curve", &Rows::curve),
+      field("texts", &Rows::texts), field("draws", &Rows::draws), field("n", &Rows::n),
+      field("d", &Rows::d), field("scale", &Rows::scale), field("words", &Rows::words),
+      field("queries", &Rows::queries), field("mask", &Rows::mask), field("phi", &Rows::phi),
+      field("top", &Rows::top), field("top_score", &Rows::top_score),
+      field("others", &Rows::others), field("others_mean", &Rows::others_mean));
+}
+
+template <typename T>
+void bind_tiles(py::module_& m, const std::string& suffix) {
+  using State = On<Cuda, SubstitutionState<T>>;
+  using Tile = On<Cuda, SubstitutionTile<T>>;
+  using List = ContenderList<T>;
+  m.def(
+      "substitution_tile",
+      [](const State& state, const Tile& tile, Address allowed, Address best_low, Address stream) {
+        Cuda::call("substitution_tile", &cuda::substitution_tile<T>, stream, state, tile,
+                   at<const std::uint8_t>(allowed), at<T>(best_low));
+      },
+      py::arg("state"), py::arg("tile"), py::arg("allowed"), py::arg("best_low"),
+      py::arg(Cuda::where), py::call_guard<py::gil_scoped_release>());
+  bind_fields<Cuda>(
+      m, "keep_contenders" + suffix,
+      [](const List& list, Address stream) {
+        Cuda::call("keep_contenders", &cuda::keep_contenders<T>, stream, list);
+      },
+      field("positions", &List::positions), field("candidates", &List::candidates),
+      field("stride", &List::stride), field("value", &List::value), field("size", &List::size),
+      field("blur", &List::blur), field("constant", &List::constant),
+      field("product_error", &List::product_error), field("threshold", &List::threshold),
+      field("allowed", &List::allowed), field("number", &List::number),
+      field("capacity", &List::capacity), field("count", &List::count),
+      field("position", &List::position), field("candidate", &List::candidate),
+      field("low", &List::low), field("high", &List::high));
+}
+
+template <typename T>
+void bind_kernels(py::module_& m, const std::string& suffix) {
+  bind_features<T, T>(m, suffix);
+  bind_perturbation<Cuda, T>(m, suffix);
+  bind_substitution<Cuda, T>(m, suffix);
+  bind_tiles<T>(m, suffix);
+}
+
+}  // namespace
+}  // namespace wsfast
+
+PYBIND11_MODULE(_cuda, m) {
+  m.doc() =
+      "CUDA kernels of wsfast: closed forms of single-word perturbations of attention features.";
+  wsfast::bind_kernels<float>(m, "32");
+  wsfast::bind_kernels<double>(m, "64");
+  wsfast::bind_features<float, wsfast::Bfloat16>(m, "bf16");
+  m.def("architectures", [] { return std::string(wsfast::cuda::architectures()); });
+  m.def("compiler", [] { return std::string(WSFAST_CUDA_COMPILER); });
+}

@@ -1,0 +1,374 @@
+// The change of phi where candidates replace words: one kernel for what takes one row of each
+// (candidate, position), and one for all other rows.
+#pragma once
+
+#include "candidates.cuh"
+#include "norm_bounds.cuh"
+
+namespace wsfast {
+namespace cuda {
+namespace {
+
+// The candidate's own row and dominated pairs, to `value`; what a row and a candidate give to all
+// positions, in place; and the bounds. Of `attention`, the row of own errors becomes the root
+// of the sum `direct`, which the kernel below asks for.
+template <class G, typename T>
+__global__ void __launch_bounds__(kRowThreads, kBlocksAtOnce<T>)
+    apart_kernel(const G g, const __grid_constant__ SubstitutionState<T> in,
+                 const __grid_constant__ SubstitutionTile<T> tile) {
+  WSFAST_SHARED(T, scratch, 4 * kRowThreads);
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const Column<T> column(tile, Index(blockIdx.x) * kWarp + lane);
+  const Index n = in.n;
+  const T v2 = column.get(tile.norm2);
+  const Index top = column.there ? tile.top[column.at] : 0;
+
+  T mean[4] = {0, 0, 0, 0};  // |mean|^2, mean.v, and x_top.mean, x_top.v
+#pragma unroll 4
+  for (Index j = warp; j < n; j += kRowWarps)
+    add_to_mean(column.get(tile.keys, j), column.get(tile.mean_products, j),
+                column.get(tile.words, j), j == top, &mean[0], &mean[1], &mean[2], &mean[3]);
+  over_warps(mean, scratch);
+
+  const T* const attention = tile.attention;
+  const OwnShares<T> shares = {column.get(attention, 0), column.get(attention, 1),
+                               column.get(attention, 2), column.get(attention, 3),
+                               column.get(attention, 4), column.get(attention, 5)};
+  const T top2 = in.gram[top * n + top];
+  for (Index p = warp; p < in.positions; p += kRowWarps) {
+    const Index i = in.index[p];
+    const T *const gram = in.gram + i * n, *const phi_words = in.phi_words + p * n;
+    const T v_word = column.get(tile.words, i);
+    const T v_phi = phi_product(in.base_weight[i], column.get(tile.base, i), in.top_weight[i],
+                                column.get(tile.words, in.top[i]));
+    const OwnProducts<T> products = {mean[0],
+                                     mean[1],
+                                     mean[2],
+                                     mean[3],
+                                     v2,
+                                     top2,
+                                     gram[top],
+                                     phi_words[top],
+                                     column.get(tile.mean_products, i),
+                                     column.get(tile.mean_products, n + p),
+                                     v_word,
+                                     v_phi,
+                                     gram[i],
+                                     phi_words[i],
+                                     in.phi2[i]};
+    T value = own_change(g, products, shares, column.get(tile.keys, i), i == top);
+    for (Index k = in.dominated_start[p]; k < in.dominated_start[p + 1]; ++k) {
+      const Index j = in.dominated_row[k];
+      add_dominated(g, in.dominated + 5 * k, column.get(tile.scores, j), column.get(tile.base, j),
+                    v_word, v2, &value);
+    }
+    column.put(tile.value, p, value);
+  }
+
+  const T error = score_error_of(in, v2);
+  T sums[3] = {0, 0, 0};  // strength, response, direct
+  if constexpr (G::kNormalized) {
+    for (Index k = warp; k < in.dominated_start[in.positions]; k += kRowWarps)
+      see_dominated(g, column.get(tile.scores, in.dominated_row[k]), in.dominated[5 * k + 1], error,
+                    &sums[0], &sums[1]);
+  }
+  __syncthreads();  // scores and products with the base have been read by all
+  for (Index j = warp; j < n; j += kRowWarps) {
+    T score = column.get(tile.scores, j), base = column.get(tile.base, j);
+    put_odds(g, column.get(tile.words, in.top[j]), in.base_weight[j], in.top_weight[j], in.full[j],
+             in.phi2[j], in.gain2[j], v2, error, &score, &base, &sums[0], &sums[1], &sums[2]);
+    column.put(tile.scores, j, score);
+    column.put(tile.base, j, base);
+  }
+  over_warps(sums, scratch);
+  if (warp == 0 && column.there) {
+    const OwnRow<T> own = own_row_at(tile, column.at);
+    close_bounds(g, in, v2, error, sums[0], sums[1], *own.size, *own.blur, tile.size + column.at,
+                 tile.blur + column.at);
+    *own.blur = root_of(sums[2]);
+  }
+}
+
+// ---- all other rows: a block has 64 candidates, two a lane, and a few positions for each warp
+
+constexpr int kTileWarps = 8;
+constexpr int kTileThreads = kTileWarps * kWarp;
+constexpr int kWarpPositions = 4;
+constexpr int kTilePositions = kTileWarps * kWarpPositions;
+constexpr int kPerLane = static_cast<int>(kTileCandidates) / kWarp;
+constexpr int kChunkGroups = 4;  // groups of rows that shared memory holds
+constexpr int kChunkRows = kChunkGroups * static_cast<int>(kGroup);
+constexpr int kTerms = 3;  // numbers of struct RowTerms
+constexpr int kPair = 4;   // numbers of struct Pair
+
+template <typename T>
+using OfLane = Pack<kPerLane, T>;  // numbers of its candidates
+template <typename T>
+using Wide = Pack<kWide<T>, T>;
+template <typename T>
+constexpr int kPacks = kPair / kWide<T>;  // of a pair
+template <typename T>
+constexpr int kGroupPacks = kTilePositions * static_cast<int>(kGroup) * kPacks<T>;
+static_assert(kTileThreads % kGroupPacks<float> == 0 && kTileThreads % kGroupPacks<double> == 0);
+
+struct Either {
+  __device__ __forceinline__ unsigned operator()(unsigned x, unsigned y) const { return x | y; }
+};
+
+// Which positions and candidates are a warp's.
+template <typename T>
+struct Place {
+  int lane, warp;
+  Index positions, first, first_mine;  // of the block and of the warp
+  Column<T> columns[kPerLane];
+
+  __device__ __forceinline__ Place(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile)
+      : lane(threadIdx.x % kWarp),
+        warp(threadIdx.x / kWarp),
+        positions(in.positions),
+        first(Index(blockIdx.y) * kTilePositions),
+        first_mine(first + warp * kWarpPositions),
+        columns{{tile, Index(blockIdx.x) * kTileCandidates + lane},
+                {tile, Index(blockIdx.x) * kTileCandidates + kWarp + lane}} {}
+  __device__ __forceinline__ bool there(int r) const { return first_mine + r < positions; }
+  // The last position stands in for those beyond it.
+  __device__ __forceinline__ Index position(int r) const {
+    return there(r) ? first_mine + r : positions - 1;
+  }
+};
+
+// What the kernel keeps of a warp's positions and a lane's candidates.
+template <typename T>
+struct Squares {
+  T v_word[kWarpPositions][kPerLane], square[kWarpPositions][kPerLane];
+  unsigned live;  // bits of the positions where some candidate may reach the threshold
+};
+
+template <typename T>
+__device__ __forceinline__ Squares<T> known_squares(const SubstitutionState<T>& in,
+                                                    const SubstitutionTile<T>& tile,
+                                                    const Place<T>& place) {
+  Squares<T> mine;
+  mine.live = 0;
+#pragma unroll
+  for (int r = 0; r < kWarpPositions; ++r) {
+    const Index p = place.position(r), i = in.index[p];
+#pragma unroll
+    for (int c = 0; c < kPerLane; ++c) {
+      mine.v_word[r][c] = place.columns[c].get(tile.words, i);
+      mine.square[r][c] = place.columns[c].get(tile.value, p);
+    }
+    if (place.there(r)) mine.live |= 1u << r;
+  }
+  if (tile.threshold == nullptr) return mine;
+  unsigned reached = 0;
+#pragma unroll
+  for (int c = 0; c < kPerLane; ++c) {
+    const Column<T>& column = place.columns[c];
+    const T moved = column.get(own_row_at(tile, 0).blur), size = column.get(tile.size),
+            blur = root_of(column.get(tile.blur));
+#pragma unroll
+    for (int r = 0; r < kWarpPositions; ++r) {
+      const Index p = place.position(r);
+      const Reach<T> reach = {in.removed_norm[p], in.constant[p], tile.threshold[p]};
+      if (column.there &&
+          may_reach(reach, in.product_error, mine.square[r][c], moved, size, blur) > T(0))
+        reached |= 1u << r;
+    }
+  }
+  mine.live &= over_warp(Either{}, reached);
+  return mine;
+}
+
+template <typename T>
+__device__ __forceinline__ Pair<T> pair_at(const Wide<T>* packs) {
+  T numbers[kPair];
+#pragma unroll
+  for (int e = 0; e < kPair; ++e) numbers[e] = packs[e / kWide<T>].at[e % kWide<T>];
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+}
+
+template <class G, typename T>
+__device__ __forceinline__ T quotient(const G&, Fraction<T> f) {
+  return G::kNormalized ? f.numerator * reciprocal(f.denominator) : f.numerator;
+}
+
+// To `square` what two rows give at one position: where the group is not plain, those of them whose
+// change has this form.
+template <class G, typename T>
+__device__ __forceinline__ void add_two(const G& g, const Wide<T>* pairs,
+                                        const RowTerms<T> (&rows)[2][kPerLane], bool plain,
+                                        const T (&v_word)[kPerLane], T (&square)[kPerLane]) {
+  if (plain) {
+    const Pair<T> one = pair_at(pairs), two = pair_at(pairs + kPacks<T>);
+#pragma unroll
+    for (int c = 0; c < kPerLane; ++c)
+      square[c] += quotient(g, squared_change(g, one, rows[0][c], v_word[c]) +
+                                   squared_change(g, two, rows[1][c], v_word[c]));
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const Pair<T> pair = pair_at(pairs + k * kPacks<T>);
+    if (pair.twice_a < T(0)) continue;
+#pragma unroll
+    for (int c = 0; c < kPerLane; ++c)
+      square[c] += quotient(g, squared_change(g, pair, rows[k][c], v_word[c]));
+  }
+}
+
+// `count` groups of rows, which shared memory is filled with.
+template <class G, typename T>
+__device__ __forceinline__ void add_chunk(const G& g, const OfLane<T>* terms, const Wide<T>* pairs,
+                                          unsigned plain, int count, Squares<T>& mine) {
+  terms += threadIdx.x % kWarp;
+  pairs += threadIdx.x / kWarp * (kWarpPositions * kGroup * kPacks<T>);
+#pragma unroll 1
+  for (; count > 0; --count) {
+#pragma unroll
+    for (int k = 0; k < kGroup; k += 2) {
+      RowTerms<T> rows[2][kPerLane];
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const OfLane<T>* at = terms + (k + row) * kTerms * kWarp;
+        const OfLane<T> direct = at[0], odds = at[kWarp], offset = at[2 * kWarp];
+#pragma unroll
+        for (int c = 0; c < kPerLane; ++c) rows[row][c] = {direct.at[c], odds.at[c], offset.at[c]};
+      }
+#pragma unroll
+      for (int r = 0; r < kWarpPositions; ++r) {
+        if (mine.live >> r & 1)
+          add_two(g, pairs + (r * kGroup + k) * kPacks<T>, rows, plain >> r & 1, mine.v_word[r],
+                  mine.square[r]);
+      }
+    }
+    terms += kGroup * kTerms * kWarp;
+    pairs += kGroupPacks<T>;
+    plain >>= kWarpPositions;
+  }
+}
+
+// Fills shared memory with `count` groups from the group `from` on; the copies of pairs may still
+// be under way.
+template <class G, typename T>
+__device__ __forceinline__ void fetch_chunk(const G& g, const SubstitutionState<T>& in,
+                                            const SubstitutionTile<T>& tile, const Place<T>& place,
+                                            Index from, int count, OfLane<T>* terms,
+                                            Wide<T>* pairs) {
+  // Each thread copies pairs of one position.
+  const int packed = threadIdx.x % kGroupPacks<T>, of_position = packed % (kGroup * kPacks<T>);
+  const Index next = place.first + packed / (kGroup * kPacks<T>), P = place.positions;
+  const T* const row = in.pairs + (next < P ? next : P - 1) * (kGroup * kPair);
+#pragma unroll 1
+  for (int group = threadIdx.x / kGroupPacks<T>; group < count;
+       group += kTileThreads / kGroupPacks<T>)
+    copy_async(pairs + group * kGroupPacks<T> + packed,
+               row + (from + group) * P * (kGroup * kPair) + of_position * kWide<T>, 16);
+  close_copies();
+#pragma unroll 1
+  for (int k = place.warp; k < count * kGroup; k += kTileWarps) {
+    const Index j = from * kGroup + k;
+    OfLane<T> at[kTerms] = {};  // filling up a group adds exactly 0
+    if (j < in.n) {
+      const T phi2 = in.phi2[j];
+#pragma unroll
+      for (int c = 0; c < kPerLane; ++c) {
+        const Column<T>& column = place.columns[c];
+        const RowTerms<T> one = row_terms(g, column.get(tile.scores, j), column.get(tile.norm2),
+                                          column.get(tile.base, j), phi2);
+        at[0].at[c] = one.direct, at[1].at[c] = one.odds, at[2].at[c] = one.offset;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kTerms; ++e) terms[(k * kTerms + e) * kWarp + place.lane] = at[e];
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
+                                               const SubstitutionTile<T>& tile,
+                                               const Place<T>& place, const Squares<T>& mine,
+                                               const std::uint8_t* allowed, T* best_low) {
+  T best[kWarpPositions];
+#pragma unroll
+  for (int r = 0; r < kWarpPositions; ++r) best[r] = -Bits<T>::kHuge;
+#pragma unroll
+  for (int c = 0; c < kPerLane; ++c) {
+    const Column<T>& column = place.columns[c];
+    const T size = column.get(tile.size), blur = root_of(column.get(tile.blur));
+#pragma unroll
+    for (int r = 0; r < kWarpPositions; ++r) {
+      const Index p = place.position(r);
+      const bool possible =
+          column.there && (allowed == nullptr || allowed[p * tile.candidates + column.at] != 0);
+      const T low = lower_bound(mine.square[r][c], size + in.constant[p], in.product_error, blur);
+      best[r] = possible ? larger(best[r], low) : best[r];
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kWarpPositions; ++r) {
+    best[r] = over_warp(Larger{}, best[r]);
+    if (place.lane == 0 && place.there(r))
+      best_low[place.position(r) * gridDim.x + blockIdx.x] = best[r];
+  }
+}
+
+template <class G, typename T>
+__global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
+    rows_kernel(const G g, const __grid_constant__ SubstitutionState<T> in,
+                const __grid_constant__ SubstitutionTile<T> tile, const std::uint8_t* allowed,
+                T* best_low) {
+  WSFAST_SHARED(OfLane<T>, terms, kChunkRows * kTerms * kWarp);
+  WSFAST_SHARED(Wide<T>, pairs, kChunkGroups * kGroupPacks<T>);
+  WSFAST_SHARED(unsigned, live_of, kTileWarps);
+  const Place<T> place(in, tile);
+  Squares<T> mine = known_squares(in, tile, place);
+  if (place.lane == 0) live_of[place.warp] = mine.live;
+  __syncthreads();
+  unsigned live = 0;
+#pragma unroll
+  for (int warp = 0; warp < kTileWarps; ++warp) live |= live_of[warp];
+
+  const Index groups = (in.n + kGroup - 1) / kGroup;
+  for (Index from = 0; live != 0 && from < groups; from += kChunkGroups) {
+    const int count = static_cast<int>(groups - from < kChunkGroups ? groups - from : kChunkGroups);
+    fetch_chunk(g, in, tile, place, from, count, terms, pairs);
+    // Bit by bit, position by position within a group.
+    const int group = place.lane / kWarpPositions, r = place.lane % kWarpPositions;
+    const unsigned plain = __ballot_sync(
+        kWholeWarp, group < count && in.plain[(from + group) * in.positions + place.position(r)]);
+    await_copies<0>();
+    __syncthreads();
+    if (mine.live != 0) add_chunk(g, terms, pairs, plain, count, mine);
+    __syncthreads();
+  }
+
+#pragma unroll
+  for (int r = 0; r < kWarpPositions; ++r) {
+#pragma unroll
+    for (int c = 0; c < kPerLane; ++c)
+      if (mine.live >> r & 1)
+        place.columns[c].put(tile.value, place.position(r), mine.square[r][c]);
+  }
+  if (best_low != nullptr) write_best_low(in, tile, place, mine, allowed, best_low);
+}
+
+}  // namespace
+
+template <typename T>
+int substitution_tile(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
+                      const std::uint8_t* allowed, T* best_low, Stream stream) {
+  if (in.positions == 0 || tile.candidates == 0) return cudaSuccess;
+  return with_given_weight_fn(in.weight_fn, [&](const auto& g) {
+    using G = std::decay_t<decltype(g)>;
+    const int error = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
+                             kRowThreads, 0, stream, g, in, tile);
+    if (error != cudaSuccess) return error;
+    const dim3 grid(blocks_of(tile.candidates, kTileCandidates),
+                    blocks_of(in.positions, kTilePositions));
+    return launch(rows_kernel<G, T>, grid, kTileThreads, 0, stream, g, in, tile, allowed, best_low);
+  });
+}
+
+}  // namespace cuda
+}  // namespace wsfast

@@ -1,0 +1,115 @@
+"""The search over a vocabulary, on CUDA tensors, against every change by definition."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from parameters import both_ends, dtypes, weight_fns
+from substitution.cases import KINDS, hard_text, random_case
+from substitution.comparing import ARRAYS, matches, same
+from substitution.truth import ACCURACY, changes, error
+
+from wsfast import self_scores, substitution_sensitivity
+
+SIZES = [(1, 1), (1, 4), (2, 3), (4, 8), (5, 17), (9, 6)]
+
+
+def moved(result, device):
+    """The result with its arrays on another device."""
+    arrays = {
+        name: getattr(result, name).to(device)
+        for name in (*ARRAYS, "top_at_positions", "table")
+        if getattr(result, name) is not None
+    }
+    return dataclasses.replace(result, **arrays)
+
+
+def search(X, E, W, device, dtype, **options):
+    """On the device; the result on the CPU."""
+    X, E, W = (array.to(device, dtype) for array in (X, E, W))
+    result = substitution_sensitivity(X, E, W, backend="native", **options)
+    for name in ARRAYS:
+        assert getattr(result, name).device == X.device
+    return moved(result, "cpu")
+
+
+@weight_fns
+@dtypes
+@both_ends
+def test_sizes(device, weight_fn, normalize, dtype, largest):
+    for n, d in SIZES:
+        X, W, E, truth = random_case(n, d, weight_fn, normalize)
+        options = {"weight_fn": weight_fn, "normalize": normalize, "largest": largest}
+        result = search(X, E, W, device, dtype, top_k=7, **options)
+        matches(result, truth, largest)
+
+
+@weight_fns
+@dtypes
+@pytest.mark.parametrize("kind", KINDS)
+def test_hard_texts(device, weight_fn, normalize, dtype, kind):
+    X, W, E, truth = hard_text(kind, weight_fn, normalize)
+    options = {"weight_fn": weight_fn, "normalize": normalize}
+    matches(search(X, E, W, device, dtype, top_k=5, **options), truth)
+    table = search(X, E, W, device, dtype, full=True, **options).table
+    assert error(table, truth) <= ACCURACY[dtype]
+
+
+@weight_fns
+@dtypes
+def test_several_tiles(device, weight_fn, normalize, dtype):
+    """Candidates that do not fill the last block; scores kept from before."""
+    X, W, _, _ = random_case(9, 6, weight_fn, normalize)
+    E = torch.randn(300, 6, dtype=torch.float64).float().double()
+    truth = changes(X, W, E, weight_fn, normalize)
+    options = {"weight_fn": weight_fn, "normalize": normalize, "top_k": 9}
+    once = search(X, E, W, device, dtype, **options)
+    matches(once, truth)
+    # So few bytes make many small tiles.
+    matches(search(X, E, W, device, dtype, memory_budget=2**15, **options), truth)
+    kept = self_scores(E.to(device, dtype), W.to(device, dtype))
+    same(search(X, E, W, device, dtype, self_scores=kept, **options), once, rtol=1e-6)
+
+
+@dtypes
+def test_self_scores(device, dtype):
+    E, W = torch.randn(70, 12, dtype=dtype), torch.randn(2, 12, 12, dtype=dtype)
+    got = self_scores(E.to(device), W.to(device))
+    assert got.device == torch.empty(0, device=device).device
+    rows, weights = E.double(), W.double()
+    expected = torch.einsum("vd,rde,ve->rv", rows, weights, rows) / 12**0.5
+    size = float(expected.abs().max())
+    limit = {torch.float32: 1e-5, torch.float64: 1e-13}[dtype]
+    assert float((got.cpu().double() - expected).abs().max()) <= limit * size
+
+
+@pytest.mark.needs("native")
+@dtypes
+def test_batch_draws_masks_and_choices(device, on_cpu, dtype):
+    """As on the CPU: texts, draws, masked words, and candidates of each position."""
+    X = torch.randn(2, 6, 5, dtype=dtype)
+    E, W = torch.randn(40, 5, dtype=dtype), torch.randn(2, 5, 5, dtype=dtype)
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
+    choice = torch.rand(6, 40) > 0.5
+    for options in (
+        {"mask": mask, "positions": [0, 3, 5]},
+        {"candidates": [1, 2, 39]},
+        {"candidates": choice, "top_k": 3},
+    ):
+        there = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+        got = substitution_sensitivity(
+            X.to(device), E.to(device), W.to(device), **there, backend="native"
+        )
+        expected = on_cpu(substitution_sensitivity, X, E, W, **options)
+        same(moved(got, "cpu"), expected, rtol=1e-6)
+
+
+@pytest.mark.needs("cuda", "native")
+def test_a_vocabulary(device, on_cpu):
+    """A text of 128 words and thousands of candidates, as on the CPU."""
+    X, W, E = torch.randn(128, 384), torch.randn(384, 384) / 384**0.5, torch.randn(5000, 384)
+    got = substitution_sensitivity(X.to(device), E.to(device), W.to(device))
+    same(moved(got, "cpu"), on_cpu(substitution_sensitivity, X, E, W), rtol=1e-6)

@@ -1,0 +1,61 @@
+// Races that only ThreadSanitizer sees, whatever the order.
+#include <vector>
+
+#include "cases.h"
+
+namespace {
+
+__global__ void race_past_barrier(int* out) {
+  WSFAST_SHARED(int, places, 64);
+  const int i = threadIdx.x;
+  places[i] = i;
+  __syncthreads();
+  const int next = places[(i + 1) % 64];
+  places[i] = next;  // without a barrier between
+  __syncthreads();
+  out[i] = places[i];
+}
+__global__ void race_past_array(int* out) {
+  WSFAST_SHARED(int, one, 1);
+  if (threadIdx.x == 0) one[0] = 5;
+  WSFAST_SHARED(int, another, 64);  // a declaration is no barrier
+  another[threadIdx.x] = one[0];
+  out[threadIdx.x] = another[threadIdx.x];
+}
+__global__ void race_past_shuffle(int* out) {
+  WSFAST_SHARED(int, places, 32);
+  const int i = threadIdx.x;
+  places[i] = __shfl_xor_sync(kWholeWarp, i, 1);
+  out[i] = __shfl_xor_sync(kWholeWarp, i, 1) + places[(i + 1) % 32];
+}
+__global__ void race_of_blocks(int* out) { out[threadIdx.x] += 1; }
+__global__ void race_of_copies(int* out) {
+  WSFAST_SHARED(int4, to, 32);
+  copy_async(to + threadIdx.x, out + 4 * threadIdx.x, 16);
+  close_copies();
+  await_copies<0>();
+  __syncwarp();
+  const int seen = to[(threadIdx.x + 1) % 32].x;
+  copy_async(to + threadIdx.x, out + 4 * threadIdx.x, 16);  // others may still be reading
+  close_copies();
+  await_copies<0>();
+  __syncwarp();
+  out[threadIdx.x * 4] = seen + to[threadIdx.x].x;
+}
+template <void (*kKernel)(int*), int kBlocks, int kThreads>
+void race() {
+  std::vector<int> out(4 * kThreads);
+  run(kKernel, kBlocks, kThreads, out.data());
+}
+
+const Case kCases[] = {
+    {"race_past_barrier", race<race_past_barrier, 1, 64>},
+    {"race_past_array", race<race_past_array, 1, 64>},
+    {"race_past_shuffle", race<race_past_shuffle, 1, 32>},
+    {"race_of_blocks", race<race_of_blocks, 2, 64>},
+    {"race_of_copies", race<race_of_copies, 1, 32>},
+};
+
+}  // namespace
+
+int main(int count, char** names) { run_cases(kCases, count, names); }

@@ -1,0 +1,471 @@
+// What kernels compute: collectives, barriers, atomics, shared memory, copies, and what csrc/cuda
+// builds on them.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "cases.h"
+
+namespace {
+
+// ---- warp collectives
+
+template <typename T>
+__global__ void shuffles(T* out) {
+  const int lane = threadIdx.x % kWarp;
+  const T mine = static_cast<T>(1000 * (threadIdx.x / kWarp) + lane) / 2;
+  T* to = out + threadIdx.x * 8;
+  to[0] = __shfl_sync(kWholeWarp, mine, 5);
+  to[1] = __shfl_sync(kWholeWarp, mine, 13, 8);  // lane 5 of each eight
+  to[2] = __shfl_xor_sync(kWholeWarp, mine, 9);
+  to[3] = __shfl_xor_sync(kWholeWarp, mine, 8, 8);  // a later segment is out of reach
+  to[4] = __shfl_down_sync(kWholeWarp, mine, 3);
+  to[5] = __shfl_down_sync(kWholeWarp, mine, 3, 8);
+  to[6] = __shfl_up_sync(kWholeWarp, mine, 3);
+  to[7] = __shfl_up_sync(kWholeWarp, mine, 3, 8);
+}
+
+template <typename T>
+void check_shuffles() {
+  std::vector<T> out(64 * 8);
+  run(shuffles<T>, 1, 64, out.data());
+  for (int thread = 0; thread < 64; ++thread) {
+    const int lane = thread % 32, segment = lane / 8 * 8;
+    const auto of = [&](int l) { return static_cast<T>(1000 * (thread / 32) + l) / 2; };
+    const T* got = out.data() + thread * 8;
+    CHECK(got[0] == of(5));
+    CHECK(got[1] == of(segment + 5));
+    CHECK(got[2] == of(lane ^ 9));
+    CHECK(got[3] == of((lane ^ 8) < segment ? lane ^ 8 : lane));
+    CHECK(got[4] == of(lane + 3 < 32 ? lane + 3 : lane));
+    CHECK(got[5] == of(lane + 3 < segment + 8 ? lane + 3 : lane));
+    CHECK(got[6] == of(lane >= 3 ? lane - 3 : lane));
+    CHECK(got[7] == of(lane - 3 >= segment ? lane - 3 : lane));
+  }
+}
+
+void shuffle_results() {
+  check_shuffles<float>();
+  check_shuffles<double>();
+  check_shuffles<int>();
+  check_shuffles<unsigned>();
+  check_shuffles<std::int64_t>();
+}
+
+__global__ void votes(unsigned* out) {
+  const unsigned lane = threadIdx.x % kWarp, even = 0x55555555u;
+  unsigned* to = out + threadIdx.x * 6;
+  to[0] = __ballot_sync(kWholeWarp, lane % 3 == 0);
+  to[1] = static_cast<unsigned>(__any_sync(kWholeWarp, lane == 31));
+  to[2] = static_cast<unsigned>(__any_sync(kWholeWarp, lane == 32));
+  to[3] = static_cast<unsigned>(__all_sync(kWholeWarp, lane < 32));
+  to[4] = static_cast<unsigned>(__all_sync(kWholeWarp, lane < 31));
+  // The halves of a warp may take branches of their own.
+  if (lane % 2 == 0)
+    to[5] = __ballot_sync(even, lane < 16);
+  else
+    to[5] = __ballot_sync(~even, lane < 4);
+}
+
+void vote_results() {
+  std::vector<unsigned> out(64 * 6);
+  run(votes, 1, 64, out.data());
+  for (int thread = 0; thread < 64; ++thread) {
+    const unsigned* got = out.data() + thread * 6;
+    CHECK(got[0] == 0x49249249u);
+    CHECK(got[1] == 1 && got[2] == 0 && got[3] == 1 && got[4] == 0);
+    CHECK(got[5] == (thread % 2 == 0 ? 0x5555u : 0xau));
+  }
+}
+
+// ---- block barriers
+
+__global__ void block_votes(int* out) {
+  int* to = out + threadIdx.x * 5;
+  const int i = threadIdx.x;
+  to[0] = __syncthreads_count(i % 3 == 0);
+  to[1] = __syncthreads_or(i == 99);
+  to[2] = __syncthreads_or(i == 100);
+  to[3] = __syncthreads_and(i < 100);
+  to[4] = __syncthreads_and(i != 50);
+}
+
+void block_vote_results() {
+  std::vector<int> out(100 * 5);
+  run(block_votes, 1, 100, out.data());
+  for (int thread = 0; thread < 100; ++thread) {
+    const int* got = out.data() + thread * 5;
+    CHECK(got[0] == 34 && got[1] != 0 && got[2] == 0 && got[3] != 0 && got[4] == 0);
+  }
+}
+
+// A number wanders around the block, one place at each barrier.
+__global__ void relay(int* out, int rounds) {
+  WSFAST_SHARED(int, places, 96);
+  const int i = threadIdx.x;
+  places[i] = i;
+  for (int round = 0; round < rounds; ++round) {
+    __syncthreads();
+    const int next = places[(i + 1) % 96];
+    __syncthreads();
+    places[i] = next;
+  }
+  out[i] = places[i];
+}
+
+void barrier_results() {
+  std::vector<int> out(96);
+  run(relay, 1, 96, out.data(), 7);
+  for (int i = 0; i < 96; ++i) CHECK(out[i] == (i + 7) % 96);
+}
+
+// ---- indices
+
+__global__ void indices(int* out, dim3 expected_grid, dim3 expected_block) {
+  CHECK(gridDim.x == expected_grid.x && gridDim.y == expected_grid.y &&
+        gridDim.z == expected_grid.z);
+  CHECK(blockDim.x == expected_block.x && blockDim.y == expected_block.y &&
+        blockDim.z == expected_block.z);
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned before = __shfl_up_sync(kWholeWarp, thread, 1);  // x runs fastest in a warp
+  CHECK(before == (thread % 32 == 0 ? thread : thread - 1));
+  atomicAdd(&out[block * 96 + thread], 1);
+}
+
+void index_results() {
+  std::vector<int> out(3 * 4 * 2 * 96);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(3, 4, 2);
+  config.blockDim = dim3(8, 6, 2);
+  CHECK(cudaLaunchKernelEx(&config, indices, out.data(), config.gridDim, config.blockDim) ==
+        cudaSuccess);
+  for (const int count : out) CHECK(count == 1);
+}
+
+// The order in which threads and blocks begin; what is written must not depend on it.
+__global__ void note_order(int* next, int* order) {
+  order[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+void order_of_threads() {
+  int next = 0, order[2 * 64];
+  run(note_order, 2, 64, &next, order);
+  for (const int thread : order) std::printf("%d ", thread);
+}
+
+// ---- atomic operations
+
+template <typename T>
+__global__ void extremes(T* out) {
+  atomicMax(&out[0], static_cast<T>(threadIdx.x));
+  atomicMin(&out[1], static_cast<T>(threadIdx.x + 3));
+  atomicAdd(&out[2], static_cast<T>(2));
+  if (atomicExch(&out[3], static_cast<T>(1)) == 0) atomicAdd(&out[4], static_cast<T>(1));
+  if (atomicCAS(&out[5], static_cast<T>(threadIdx.x), static_cast<T>(threadIdx.x + 1)) ==
+      static_cast<T>(threadIdx.x))
+    atomicAdd(&out[6], static_cast<T>(1));
+}
+template <typename T>
+__global__ void sum(T* out) {
+  atomicAdd(out, static_cast<T>(threadIdx.x) / 4);
+}
+
+template <typename T>
+void check_extremes() {
+  T out[7] = {0, 1000, 0, 0, 0, 17, 0};
+  run(extremes<T>, 3, 96, out);
+  CHECK(out[0] == 95 && out[1] == 3 && out[2] == 2 * 3 * 96 && out[3] == 1 && out[4] == 1);
+  CHECK(out[5] > 17 && out[6] == out[5] - 17);
+}
+
+void atomic_results() {
+  check_extremes<int>();
+  check_extremes<unsigned>();
+  check_extremes<unsigned long long>();
+  float single = 1;
+  run(sum<float>, 2, 96, &single);
+  CHECK(single == 1 + 2 * 95 * 96 / 8);
+  double twice = 1;
+  run(sum<double>, 2, 96, &twice);
+  CHECK(twice == 1 + 2 * 95 * 96 / 8);
+}
+
+// ---- shared memory
+
+__global__ void read_unset(float* out, int* indices) {
+  WSFAST_SHARED(float, unset, 33);
+  WSFAST_SHARED(int, unset_indices, 33);
+  WSFAST_DYNAMIC_SHARED(float, unset_too);
+  if (threadIdx.x == 0) out[blockIdx.x] = unset[32];
+  if (threadIdx.x == 0) indices[blockIdx.x] = unset_indices[32];
+  if (threadIdx.x == 1) out[2 + blockIdx.x] = unset_too[2];
+  __syncthreads();
+  unset[threadIdx.x] = 1;  // the next block must not see it
+  if (threadIdx.x < 3) unset_too[threadIdx.x] = 1;
+}
+
+void poison() {
+  float out[4] = {};
+  int indices[2] = {};
+  CHECK(launch(read_unset, dim3(2), 32, 12, nullptr, out, indices) == 0);
+  for (const float value : out) CHECK(std::isnan(value));
+  for (const int index : indices) CHECK(index == -1);
+}
+
+template <typename T>
+__device__ T through_shared(T value) {
+  WSFAST_SHARED(T, one, 1);
+  if (threadIdx.x == 0) one[0] = value;
+  __syncthreads();
+  return one[0];
+}
+__global__ void own_arrays(double* out) {
+  const float single = through_shared(1.5f);
+  const double twice = through_shared(2.5);
+  if (threadIdx.x == 3) *out = single + twice;
+}
+
+void arrays_of_templates() {
+  double out = 0;
+  run(own_arrays, 1, 32, &out);
+  CHECK(out == 4);
+}
+
+// ---- asynchronous copies
+
+__global__ void copies(const float4* from, float* out, int bytes) {
+  WSFAST_SHARED(float4, to, 3 * 32);
+  const int i = threadIdx.x;
+  for (int group = 0; group < 3; ++group) {
+    copy_async(to + group * 32 + i, from + group * 32 + i, group == 1 ? bytes : 16);
+    close_copies();
+  }
+  for (int group = 0; group < 3; ++group) CHECK(std::isnan(to[group * 32 + i].w));
+  await_copies<2>();
+  CHECK(to[i].w == from[i].w && std::isnan(to[32 + i].x) && std::isnan(to[64 + i].x));
+  await_copies<0>();
+  __syncthreads();
+  for (int k = 0; k < 12; ++k)  // what a neighbour copied
+    out[12 * i + k] = reinterpret_cast<const float*>(to + k / 4 * 32 + (i + 1) % 32)[k % 4];
+}
+
+// An open group is not awaited.
+__global__ void unclosed_copy(const float4* from) {
+  WSFAST_SHARED(float4, to, 32);
+  copy_async(to + threadIdx.x, from + threadIdx.x, 16);
+  await_copies<0>();
+  CHECK(std::isnan(to[threadIdx.x].x));
+  close_copies();
+  await_copies<0>();
+  CHECK(to[threadIdx.x].x == from[threadIdx.x].x);
+}
+
+void copy_results() {
+  std::vector<float4> from(96);
+  for (int i = 0; i < 96; ++i) from[i] = make_float4(4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3);
+  for (const int bytes : {0, 4, 8, 12, 16}) {
+    std::vector<float> out(12 * 32);
+    run(copies, 1, 32, from.data(), out.data(), bytes);
+    for (int i = 0; i < 32; ++i)
+      for (int k = 0; k < 12; ++k) {
+        const float copied = static_cast<float>(4 * (k / 4 * 32 + (i + 1) % 32) + k % 4);
+        CHECK(out[12 * i + k] == (k / 4 == 1 && k % 4 * 4 >= bytes ? 0 : copied));
+      }
+  }
+  run(unclosed_copy, 1, 32, from.data());
+}
+
+// ---- what portable.h builds on it
+
+template <typename T>
+__global__ void product(const T* a, const T* b, T* c) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const T of_a[4] = {a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4], a[(g + 8) * 8 + t + 4]};
+  const T of_b[2] = {b[t * 8 + g], b[(t + 4) * 8 + g]};
+  T of_c[4] = {1, 2, 3, 4};
+  if constexpr (sizeof(T) == 4)
+    multiply_tf32(of_c, of_a, of_b);
+  else
+    multiply_f64(of_c, of_a, of_b);
+  for (int e = 0; e < 4; ++e) c[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = of_c[e];
+}
+
+template <typename T>
+void check_product() {
+  T a[16 * 8], b[8 * 8], c[16 * 8];
+  for (int i = 0; i < 16 * 8; ++i) a[i] = i * 37 % 101 - 50;
+  for (int i = 0; i < 8 * 8; ++i) b[i] = i * 53 % 97 - 48;
+  run(product<T>, 1, 32, a, b, c);
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < 8; ++column) {
+      T sum = 1 + row / 8 * 2 + column % 2;
+      for (int k = 0; k < 8; ++k) sum += a[row * 8 + k] * b[k * 8 + column];
+      CHECK(c[row * 8 + column] == sum);
+    }
+}
+
+void products() {
+  check_product<float>();
+  check_product<double>();
+}
+
+void rounding() {
+  const std::pair<std::uint32_t, std::uint32_t> bits[] = {
+      {0x3f800000, 0x3f800000},  // 1
+      {0x3f800fff, 0x3f800000},  // below the middle
+      {0x3f801000, 0x3f802000},  // the middle: away from zero
+      {0x3f803000, 0x3f804000}, {0xbf801000, 0xbf802000},
+      {0x3fffffff, 0x40000000},                            // into the exponent
+      {0x7f7fffff, 0x7f800000},                            // to infinity
+      {0x7f800000, 0x7f800000}, {0x7fc00001, 0x7fc00001},  // NaN stays what it is
+      {0x00000fff, 0x00000000}, {0x00001000, 0x00002000},  // among subnormal numbers too
+      {0x80000000, 0x80000000},
+  };
+  for (const auto& [from, to] : bits)
+    CHECK(__float_as_uint(round_to_tf32(__uint_as_float(from))) == to);
+}
+
+template <int kThreads, typename T>
+__global__ void reduce(const T* in, T* out) {
+  WSFAST_SHARED(T, scratch, 3 * kThreads / kWarp);
+  T values[3] = {in[threadIdx.x], in[kThreads + threadIdx.x], in[2 * kThreads + threadIdx.x]};
+  over_block<kThreads>(Add{}, values, scratch);
+  T largest[1] = {in[threadIdx.x]};
+  over_block<kThreads>(Larger{}, largest, scratch);
+  T* to = out + 4 * threadIdx.x;
+  for (int k = 0; k < 3; ++k) to[k] = values[k];
+  to[3] = largest[0];
+}
+
+template <int kThreads, typename T>
+void check_reduce() {
+  std::vector<T> in(3 * kThreads), out(4 * kThreads);
+  for (int i = 0; i < 3 * kThreads; ++i) in[i] = std::sin(T(i));
+  run(reduce<kThreads, T>, 1, kThreads, in.data(), out.data());
+  double sums[3] = {}, largest = -2;
+  for (int i = 0; i < 3 * kThreads; ++i) sums[i / kThreads] += in[i];
+  for (int i = 0; i < kThreads; ++i) largest = in[i] > largest ? double(in[i]) : largest;
+  for (int k = 0; k < 3; ++k)
+    CHECK(std::fabs(out[k] - sums[k]) <= kThreads * double{std::numeric_limits<T>::epsilon()});
+  CHECK(out[3] == T(largest));
+  for (int i = 4; i < 4 * kThreads; ++i)  // all threads get the same bits
+    CHECK(std::memcmp(&out[i], &out[i % 4], sizeof(T)) == 0);
+  for (int k = 0; k < 4; ++k) std::printf("%a ", double(out[k]));
+}
+
+void reductions() {
+  check_reduce<32, float>();
+  check_reduce<128, float>();
+  check_reduce<256, float>();
+  check_reduce<96, double>();
+}
+
+void intrinsics() {
+  CHECK(__float_as_uint(1.f) == 0x3f800000u && __uint_as_float(0xbf800000u) == -1);
+  CHECK(__float_as_int(-0.f) == std::numeric_limits<int>::min());
+  CHECK(__longlong_as_double(__double_as_longlong(-2.5)) == -2.5);
+  CHECK(std::fabs(__expf(1) - 2.7182817f) < 1e-6f && std::fabs(__logf(2) - 0.6931472f) < 1e-6f);
+  CHECK(rsqrtf(4) == 0.5f && rsqrt(16.) == 0.25 && __frcp_rn(8) == 0.125f);
+  CHECK(__fdividef(1, 4) == 0.25f && __fmaf_rn(2, 3, 4) == 10 && __saturatef(-1) == 0);
+  CHECK(__popc(0xf0f0u) == 8 && __popcll(~0ull) == 64 && __clz(1) == 31 && __clz(0) == 32);
+  CHECK(__clzll(1) == 63 && __ffs(8) == 4 && __ffs(0) == 0 && __ffsll(1ll << 40) == 41);
+  CHECK(min(1, 2) == 1 && max(1u, 2u) == 2 && max(NAN, 1.f) == 1 && min(2., double{NAN}) == 2);
+  const double2 pair = make_double2(1, 2);
+  CHECK(__ldg(&pair).y == 2);
+  CHECK(alignof(float4) == 16 && alignof(float2) == 8 && alignof(double2) == 16);
+  CHECK(alignof(int4) == 16 && alignof(uint2) == 8 && alignof(ushort4) == 8);
+  CHECK(sizeof(float3) == 12 && sizeof(uint4) == 16);
+}
+
+// A kernel that failed leaves nothing behind that the next would stumble over.
+__global__ void deep_and_stuck(int depth) {
+  volatile char frame[100] = {};
+  frame[depth] = 1;
+  if (threadIdx.x < 32) __syncthreads();
+  __syncwarp();
+  CHECK(frame[depth] == 1);
+}
+void after_failure() {
+  std::vector<int> out(96);
+  for (int depth = 0; depth < 3; ++depth) {
+    CHECK(launch(deep_and_stuck, dim3(2), 64, 0, nullptr, depth) == cudaErrorLaunchFailure);
+    run(relay, 1, 96, out.data(), 7);
+    for (int i = 0; i < 96; ++i) CHECK(out[i] == (i + 7) % 96);
+  }
+  CHECK(std::strcmp(cudaGetErrorString(cudaSuccess), "no error") == 0);
+}
+
+void host_threads() {
+  std::vector<int> out[2] = {std::vector<int>(96), std::vector<int>(96)};
+  const auto many = [&](int which) {
+    for (int repeat = 0; repeat < 20; ++repeat) run(relay, 1, 96, out[which].data(), 7 + which);
+  };
+  std::thread other(many, 1);
+  many(0);
+  other.join();
+  for (int i = 0; i < 96; ++i) CHECK(out[0][i] == (i + 7) % 96 && out[1][i] == (i + 8) % 96);
+}
+
+void limit_of_device() {
+  int device = -1, bytes = 0;
+  CHECK(cudaGetDevice(&device) == cudaSuccess);
+  CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+        cudaSuccess);
+  std::printf("%d ", bytes);
+}
+
+// Ordered by what orders memory.
+__global__ void ordered(int* out, unsigned* arrivals) {
+  WSFAST_SHARED(int, places, 64);
+  WSFAST_SHARED(unsigned, last, 1);
+  const int i = threadIdx.x, neighbour = i / 32 * 32 + (i + 1) % 32;
+  places[i] = i;
+  __syncwarp();
+  const int next = places[neighbour];
+  __syncwarp();
+  places[i] = next;
+  __syncthreads();
+  if (i == 0) {
+    out[blockIdx.x] = places[63];
+    __threadfence();
+    last[0] = atomicAdd(arrivals, 1u) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (last[0] && i == 5) out[gridDim.x] = out[0] + out[1] + out[2];
+}
+void no_race() {
+  int out[4] = {};
+  unsigned arrivals = 0;
+  run(ordered, 3, 64, out, &arrivals);
+  CHECK(out[3] == 3 * 32);
+}
+
+const Case kCases[] = {
+    {"shuffle_results", shuffle_results},
+    {"vote_results", vote_results},
+    {"block_vote_results", block_vote_results},
+    {"barrier_results", barrier_results},
+    {"index_results", index_results},
+    {"atomic_results", atomic_results},
+    {"poison", poison},
+    {"arrays_of_templates", arrays_of_templates},
+    {"copy_results", copy_results},
+    {"products", products},
+    {"rounding", rounding},
+    {"reductions", reductions},
+    {"intrinsics", intrinsics},
+    {"after_failure", after_failure},
+    {"host_threads", host_threads},
+    {"no_race", no_race},
+    {"order_of_threads", order_of_threads},
+    {"limit_of_device", limit_of_device},
+};
+
+}  // namespace
+
+int main(int count, char** names) { run_cases(kCases, count, names); }
