@@ -13,9 +13,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 import wsfast
-from wsfast import _config, _native
+from wsfast import _backend, _config, _native
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -190,6 +191,53 @@ def test_present_module_does_not_warn():
         warnings.simplefilter("error")
         _native.CPU.warn_once_missing()
     assert _native.CPU.reason == ""
+
+
+# -- CUDA ------------------------------------------------------------------------------------------
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def without_cuda(monkeypatch):
+    monkeypatch.setattr(_native.CUDA, "module", None)
+    monkeypatch.setattr(_native.CUDA, "reason", "nvcc was not found")
+    monkeypatch.setattr(_native.CUDA, "_warned", False)
+
+
+@pytest.mark.usefixtures("without_cuda")
+def test_cuda_tensors_without_cuda_kernels_go_to_pytorch():
+    with pytest.warns(
+        RuntimeWarning, match="module _cuda.*nvcc was not found"
+    ):
+        assert _backend.resolve(None, GPU) == "torch"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _backend.resolve(None, GPU) == "torch"
+        assert _backend.resolve("torch", GPU) == "torch"
+    with pytest.raises(RuntimeError, match=r"_cuda: nvcc was not found.*nvcc.*backend='torch'"):
+        _backend.resolve("native", GPU)
+    assert _config.config()["CUDA kernels"] == "absent: nvcc was not found"
+
+
+def test_cuda_tensors_go_to_the_cuda_kernels(monkeypatch):
+    monkeypatch.setattr(_native.CUDA, "module", _native)
+    for backend in (None, "native"):
+        assert _backend.resolve(backend, GPU) == "native"
+    assert _backend.resolve(None, GPU, requires_grad=True) == "torch"
+    kernels = _native.kernels(GPU)
+    assert kernels.gpu
+    assert kernels.module is _native
+
+
+@pytest.mark.needs("native")
+def test_tensors_of_the_cpu_go_to_the_kernels_of_the_cpu(monkeypatch):
+    monkeypatch.setattr(_native.CUDA, "module", None)
+    assert not _native.kernels(torch.device("cpu")).gpu
+
+
+def test_other_devices_go_to_pytorch():
+    assert _backend.resolve(None, torch.device("meta")) == "torch"
 
 
 def test_broken_module_is_no_import_error(tmp_path):

@@ -16,7 +16,8 @@ from cuxray.parse import sass
 ARCH = "sm_90"
 # The others' shared memory holds a few numbers for each warp.
 READ = re.compile(r"(features|rows|apart|attention|own_row|step)_kernel<")
-# Where division by 12 or 24 takes part it forgets the lane: tests/test_device_code.py computes these.
+# Where division by 12 or 24 takes part it forgets the lane; tests/test_device_code.py computes
+# these.
 UNRELIABLE = "LDGSTS"
 
 

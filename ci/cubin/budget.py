@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,9 +52,11 @@ def _order(key: Key) -> tuple[str, int]:
 
 
 def faults(budget: dict[Key, Row], measured: dict[Key, Row]) -> list[str]:
-    """Where the kernels need more than the budget gives, or the two do not name the same kernels."""
+    """Where kernels need more than the budget gives, or the two do not name the same kernels."""
     wrong = [f"{kernel} on {arch}: not in the budget" for kernel, arch in measured.keys() - budget]
-    wrong += [f"{kernel} on {arch}: only in the budget" for kernel, arch in budget.keys() - measured]
+    wrong += [
+        f"{kernel} on {arch}: only in the budget" for kernel, arch in budget.keys() - measured
+    ]
     for key in measured.keys() & budget.keys():
         allowed, used = budget[key], measured[key]
         where = f"{key[0]} on {key[1]}"
@@ -80,8 +83,8 @@ def dynamic_shared(kernel: str) -> int:
     return 2 * tile * word + 8 * 16 * 16 * number
 
 
-def blocks(kernel: str, arch: str, row: Row) -> tuple[int, int]:
-    """Blocks that a multiprocessor holds at once, and how full of warps it is then, in percent."""
+def resident(kernel: str, arch: str, row: Row) -> tuple[int, int]:
+    """Blocks, and warps, that a multiprocessor holds at once."""
     held = compute(
         lookup(arch),
         row.resources.registers,
@@ -89,7 +92,7 @@ def blocks(kernel: str, arch: str, row: Row) -> tuple[int, int]:
         row.resources.shared,
         dynamic_shared(kernel),
     )
-    return held.blocks_per_sm, round(held.occupancy_pct)
+    return held.blocks_per_sm, held.active_warps
 
 
 def table(budget: dict[Key, Row], double: bool) -> str:
@@ -98,22 +101,22 @@ def table(budget: dict[Key, Row], double: bool) -> str:
     archs = sorted({arch for _, arch in budget}, key=lambda arch: int(arch.removeprefix("sm_")))
     lines = [
         f"| kernel | threads | registers on {', '.join(archs)} | shared memory, static + dynamic "
-        "| blocks on a multiprocessor | of its warps |",
+        "| blocks at once | warps of 64 |",
         "|---|---|---|---|---|---|",
     ]
     families: dict[str, list[str]] = {}
-    for kernel in dict.fromkeys(kernel for kernel, _ in budget):
+    for kernel in sorted({kernel for kernel, _ in budget}):
         if ("double" in kernel) == double:
             families.setdefault(family(kernel), []).append(kernel)
     for name, kernels in families.items():
         worst = [_worst(budget, kernels, arch) for arch in archs]
-        held = [blocks(kernels[0], arch, row) for arch, row in zip(archs, worst, strict=True)]
+        held = [resident(kernels[0], arch, row) for arch, row in zip(archs, worst, strict=True)]
         static = max(row.resources.shared for row in worst)
         shared = f"{static:,} + {dynamic_shared(kernels[0]):,}"
         lines.append(
             f"| `{name}` | {worst[0].threads} | {_each(row.resources.registers for row in worst)} "
             f"| {shared} | {_each(count for count, _ in held)} "
-            f"| {_each(f'{percent} %' for _, percent in held)} |"
+            f"| {_each(warps for _, warps in held)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -124,7 +127,7 @@ def _worst(budget: dict[Key, Row], kernels: list[str], arch: str) -> Row:
     return Row(max(row.threads for row in rows), Resources(*most))
 
 
-def _each(values: object) -> str:
+def _each(values: Iterable[object]) -> str:
     """One value where all are equal."""
     texts = [str(value) for value in values]
     return texts[0] if len(set(texts)) == 1 else ", ".join(texts)

@@ -90,4 +90,6 @@ def short(demangled: str) -> str:
 
 
 def _demangled(text: str) -> str:
-    return subprocess.run(["c++filt"], input=text, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["c++filt"], input=text, capture_output=True, text=True, check=True
+    ).stdout

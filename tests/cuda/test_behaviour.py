@@ -102,7 +102,7 @@ def test_nothing_to_work_on(device, shape):
         lambda: raf_sensitivity(X, W, backend="native"),
         lambda: substitution_sensitivity(X, torch.ones(3, 4, device=device), W, backend="native"),
     ):
-        with pytest.raises(ValueError, match=r"X(\[0\])? must have"):
+        with pytest.raises(ValueError, match=r"X(\[0\])? must"):
             call()
 
 

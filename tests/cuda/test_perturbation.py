@@ -128,7 +128,7 @@ def test_value_and_gradient(text, changes, objective, fn, dtype):
     for n, d in SIZES:
         X, W = text(n, d, torch.float64)
         exact = objective(X, W, fn).state
-        delta = changes(n, 2, d, dtype=dtype)
+        delta = 0.7 * changes(n, 2, d, dtype=dtype)  # no word becomes 0, where ReLU has a kink
         given = objective(X.to(dtype), W.to(dtype), fn)
         value, gradient = given.evaluator(2).value_and_gradient(delta)
         wanted, slope = TorchEvaluator(exact).value_and_gradient(delta.double())

@@ -15,7 +15,7 @@ SANITIZERS = {
     "thread": ["-fsanitize=thread"],
 }
 FLAGS = [
-    *("-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror"),
+    *("-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"),
     "-Wno-unknown-pragmas",  # unroll
     "-DWSFAST_CUDA_ON_CPU",
     f"-I{HERE / 'include'}",

@@ -68,7 +68,7 @@ def test_value_and_gradient(order, fn, dtype):
         assert float(((value.double() - wanted).abs() / size).max()) <= limit, (n, d)
         steep = slope.norm(dim=-1).clamp(min=1e-3 * float(size.max()))
         error = (gradient.double() - slope).norm(dim=-1) / steep
-        assert float(error.max()) <= limit, (n, d)
+        assert float(error.max()) <= 5 * limit, (n, d)
 
 
 @functions

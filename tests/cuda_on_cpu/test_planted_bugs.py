@@ -71,7 +71,8 @@ BUGS = {
     ),
     "not_opted_in": (
         "return launch(",
-        "cudaLaunchConfig_t config = {dim3((rows + kRows - 1) / kRows), kThreads, kShared};"
+        "cudaLaunchConfig_t config = {}; config.gridDim = 3; config.blockDim = kThreads;"
+        "config.dynamicSmemBytes = kShared;"
         "return cudaLaunchKernelEx(&config, row_lse, x, y, bias, scale, rows, columns, lse, total);"
         "return launch(",
         reported(r"1: \d+ bytes of dynamic shared memory, the kernel was allowed 49152"),

@@ -3,67 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
 
 import pytest
 import torch
 from definition import random_text
 from parameters import dtypes, weight_fns
 from substitution.cases import KINDS, hard_text
+from substitution.kernels import agree, own_scores, state_of
 
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.substitution import native
-from wsfast.substitution.closed_form import TorchTiles
 from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.state import SubstitutionState, prepare
 
 pytestmark = pytest.mark.needs("native")
 
 CPU = torch.device("cpu")
 LANES = {torch.float32: 16, torch.float64: 8}
-EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
-
-
-def state_of(X, W, weight_fn, normalize, dtype, index=None):
-    problem = RafProblem(X, AttentionWeights(W), WeightFn(weight_fn, normalize), "native", 2**26)
-    index = torch.arange(len(X)) if index is None else torch.as_tensor(index)
-    return prepare(problem, index, dtype)
-
-
-def double(state: SubstitutionState) -> SubstitutionState:
-    """The same numbers, in float64."""
-    tensors = {field.name: getattr(state, field.name) for field in fields(state)}
-    return replace(
-        state,
-        **{
-            name: value.double()
-            for name, value in tensors.items()
-            if isinstance(value, torch.Tensor) and value.is_floating_point()
-        },
-    )
-
-
-def own_scores(E, W):
-    return ((E @ W) * E).sum(-1) / math.sqrt(E.shape[1])
-
-
-def agree(state, E, own, workspace, columns=None):
-    """The kernels in the dtype of `state` against PyTorch in float64, from the same numbers."""
-    dtype = state.rows.dtype
-    E, own = E.to(dtype), own.to(dtype)
-    value, size, blur2 = NativeTiles(state, columns or len(E), workspace).squares(E, own)
-    expected = TorchTiles(double(state), 2**24).squares(E.double(), own.double())
-    assert value.shape == (len(state.index), len(E))
-    # Whatever is promised of the rounding: of inner products, and of the scores.
-    unit = 64 * EPS[dtype] * (expected.size + state.constant.double()[:, None])
-    root = expected.value.clamp(min=0).sqrt()
-    unit = unit + expected.blur2.sqrt() * (root + expected.blur2.sqrt())
-    assert bool(((value.double() - expected.value).abs() <= unit).all())
-    # The bounds themselves are known to a few digits, which is as many as they need.
-    for got, wanted in ((size, expected.size), (blur2, expected.blur2)):
-        assert bool(((got.double() - wanted).abs() <= 2e-3 * wanted).all())
-
 
 # -- every size -----------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class WeightFn:
     def change(self, score: Tensor, by: Tensor) -> Tensor:
         """g(score + by) - g(score), without cancellation for ReLU."""
         if self.name == "relu":
-            # Not torch.maximum: where both are equal it would give half of ReLU's slope, which is 0.
+            # Not torch.maximum: at equal arguments it would give half the slope, and ReLU 0.
             falling = torch.where(by > -score, by, -score)
             return torch.where(score > 0, falling, torch.relu(score + by))
         return self.value(score + by) - self.value(score)

@@ -144,12 +144,12 @@ def prepare_text(
     shift = _shift(X) if weight_fn.exponential else torch.zeros_like(X[0])
     words = X - shift
     if native and _native.kernels(X.device).gpu:
-        rows = fused_text(words, queries, weight_fn)
+        # Not of centred words: scores are to be rounded as all others of the text are.
+        rows = fused_text(X, queries, weight_fn)
         if weight_fn.exponential:
-            # The words were centred: all scores of a row are less by the same number.
-            top, top_score, others = rows.statistics
-            lead = queries @ shift
-            rows = rows._replace(statistics=RowStatistics(top, top_score + lead, others + lead))
+            alone = rows.statistics.others.isneginf()[:, None]
+            others_mean = (rows.others_mean - shift).masked_fill(alone, 0.0)
+            rows = rows._replace(phi=rows.phi - shift, others_mean=others_mean)
     else:
         rows = _attend(X, words, queries, weight_fn, native=native, tile=tile)
     return TextState(

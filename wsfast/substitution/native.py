@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from wsfast.substitution.state import PAIR_ARRAYS, Squares, SubstitutionState
 _GROUP = 4  # kGroup of csrc/arguments.h
 _OWN_ROWS = 8  # kOwnRows
 _LANES = {torch.float32: 16, torch.float64: 8}  # kLanes
+_BLOCK = 64  # kTileCandidates of csrc/cuda/kernels.h
 
 
 class Workspace:
@@ -27,6 +30,17 @@ class Workspace:
         if flat is None or len(flat) < size:
             flat = self._flat[name, dtype] = torch.zeros(size, dtype=dtype, device=self._device)
         return flat[:size].view(rows, columns)
+
+
+@dataclass(frozen=True)
+class PairList:
+    """Pairs (position, candidate) with the bounds of their norms, and room for more."""
+
+    count: Tensor  # (1,) int64: pairs so far, also those that found no room
+    position: Tensor  # (room,) int64
+    candidate: Tensor  # (room,) int64, rows of the vocabulary
+    low: Tensor  # (room,)
+    high: Tensor  # (room,)
 
 
 class NativeTiles:
@@ -82,9 +96,62 @@ class NativeTiles:
 
         Where the norm surely is below `threshold` (P,), the square may be any smaller number.
         """
+        return self._evaluate(candidates, own_score, threshold, None, None)
+
+    def screened(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor, allowed: Tensor | None
+    ) -> tuple[Squares, Tensor]:
+        """The same by CUDA kernels, and a lower bound (P, blocks) for each block of candidates.
+
+        Some pair of the block has a norm of at least that, among those that `allowed` (P, m) uint8
+        admits; where there is none the bound is -inf.
+        """
+        blocks = (len(candidates) + _BLOCK - 1) // _BLOCK
+        low = candidates.new_empty(len(self._state.index), blocks)
+        return self._evaluate(candidates, own_score, threshold, allowed, low), low
+
+    def keep(
+        self,
+        squares: Squares,
+        number: Tensor,
+        threshold: Tensor,
+        allowed: Tensor | None,
+        pairs: PairList,
+    ) -> None:
+        """Add to `pairs` those of the last tile whose upper bound reaches `threshold` (P,).
+
+        By CUDA kernels; `number` (m,) are the candidates' rows of the vocabulary.
+        """
+        state = self._state
+        threshold = _towards_more(threshold, state.rows.dtype)
+        self._kernels.launch(
+            "keep_contenders",
+            dtype=state.rows.dtype,
+            positions=len(state.index),
+            candidates=len(number),
+            stride=self._stride,
+            value=squares.value.data_ptr(),
+            size=squares.size.data_ptr(),
+            blur=squares.blur2.data_ptr(),
+            constant=self._held["constant"].data_ptr(),
+            product_error=state.product_error,
+            threshold=threshold.data_ptr(),
+            allowed=0 if allowed is None else allowed.data_ptr(),
+            number=number.data_ptr(),
+            capacity=len(pairs.position),
+            **{name: array.data_ptr() for name, array in vars(pairs).items()},
+        )
+
+    def _evaluate(
+        self,
+        candidates: Tensor,
+        own_score: Tensor,
+        threshold: Tensor | None,
+        allowed: Tensor | None,
+        best_low: Tensor | None,
+    ) -> Squares:
         if threshold is not None:
-            # Rounded towards more work.
-            threshold = (threshold * (1 - 1e-6)).to(candidates.dtype)
+            threshold = _towards_more(threshold, candidates.dtype)
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
@@ -128,7 +195,8 @@ class NativeTiles:
         self._kernels.launch("candidate_attention", self._given, tile)
         torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
         if self._kernels.gpu:
-            self._kernels.launch("substitution_tile", self._given, tile, 0, 0)
+            may, low = (0 if array is None else array.data_ptr() for array in (allowed, best_low))
+            self._kernels.launch("substitution_tile", self._given, tile, may, low)
         else:
             self._kernels.launch("substitution_norms", self._given, tile)
         return Squares(value[:, :m], size[:m], blur2[:m])
@@ -136,6 +204,11 @@ class NativeTiles:
     def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:
         dtype = self._state.rows.dtype
         return self._workspace.take(name, rows, columns or self._stride, dtype)
+
+
+def _towards_more(threshold: Tensor, dtype: torch.dtype) -> Tensor:
+    """The threshold in the kernels' dtype, rounded towards more work; ties reach it as well."""
+    return (threshold * (1 - 1e-6)).to(dtype).contiguous()
 
 
 def _grouped(state: SubstitutionState) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast import _backend, _checks
+from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Candidates, Inputs, SubstitutionOptions, Texts
 from wsfast._plain import plain
 from wsfast._progress import Progress, progress_bar
@@ -18,13 +18,16 @@ from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.sensitivity.collect import versions, words_among
 from wsfast.sensitivity.raf import draw_weights
 from wsfast.substitution.collect import Found, Searched, assemble, rank
+from wsfast.substitution.device_search import DeviceSearch
 from wsfast.substitution.native import Workspace
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Plan, TextSearch, own_scores
 
-# Candidates at a time: enough for the products to run at full speed, few enough for the cache.
+# Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
+# GPU wants more, to be full.
 _COLUMNS = 1024
+_COLUMNS_OF_GPU = 8192
 
 
 @plain
@@ -60,7 +63,7 @@ def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> A
     inputs = _checks.texts(w.new_ones(1, w.shape[-1]))
     table = CandidateTable(_checks.candidate_table(E, inputs), None, w.dtype, w.device)
     budget = _checks.integer("memory_budget", memory_budget, low=1)
-    columns = max(1, min(_COLUMNS, budget // (3 * w.itemsize * inputs.d)))
+    columns = _columns(w.device, budget // (3 * w.itemsize * inputs.d))
     draws = w if w.ndim == 3 else w[None]
     scores = w.new_empty(len(draws), len(table))
     with torch.no_grad():
@@ -244,16 +247,18 @@ def _search(
     # A tile's columns: its copy, its product with W, the products with the text, their reduction.
     column = (3 * inputs.d + 8 * longest) * itemsize
     room = options.memory_budget // 2
-    plan = Plan(options.top_k, options.largest, options.full, max(1, min(_COLUMNS, room // column)))
+    columns = _columns(inputs.device, room // column)
+    plan = Plan(options.top_k, options.largest, options.full, columns)
+    kind = _kind(plan, backend, inputs.device)
     by_run: dict[tuple[int, int], list[Searched]] = {}
     workspace = Workspace(inputs.device)
-    groups = list(_groups(parts, room, itemsize))
+    groups = list(_groups(parts, room, itemsize, kind))
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
         for group in groups:
             searches = []
             for part in group:
                 allowed = None if chosen.allowed is None else chosen.allowed[part.at]
-                search = TextSearch(part.problem, part.words, allowed, plan, table, workspace)
+                search = kind(part.problem, part.words, allowed, plan, table, workspace)
                 searches.append((part, search))
             _read(table, plan.columns, searches, weights, kept, bar)
             for part, search in searches:
@@ -262,6 +267,18 @@ def _search(
                 if len(groups) > 1:
                     search.release()
     return [rank(by_run[run], options, len(table)) for run in sorted(by_run)]
+
+
+def _columns(device: torch.device, fitting: int) -> int:
+    """Candidates at a time, of which `fitting` keep to the budget."""
+    return max(1, min(_COLUMNS_OF_GPU if device.type == "cuda" else _COLUMNS, fitting))
+
+
+def _kind(plan: Plan, backend: str, device: torch.device) -> type[TextSearch]:
+    """How each text is searched."""
+    if backend != "native" or plan.full or not plan.largest:
+        return TextSearch
+    return DeviceSearch if _native.kernels(device).gpu else TextSearch
 
 
 def _parts(
@@ -282,12 +299,14 @@ def _parts(
                 yield _Part(b, r, problem, some, where)
 
 
-def _groups(parts: list[_Part], room: int, itemsize: int) -> Iterator[list[_Part]]:
+def _groups(
+    parts: list[_Part], room: int, itemsize: int, kind: type[TextSearch]
+) -> Iterator[list[_Part]]:
     """Parts that are held together while E is read."""
     group: list[_Part] = []
     held = 0
     for part in parts:
-        size = TextSearch.memory(part.problem.n, len(part.words), itemsize)
+        size = kind.memory(part.problem.n, len(part.words), itemsize)
         if group and held + size > room:
             yield group
             group, held = [], 0

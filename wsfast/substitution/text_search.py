@@ -23,7 +23,7 @@ from wsfast.substitution.table import CandidateTable, Tile
 _MANY = 8
 
 # Sizes beyond this leave float32 in products of four.
-_LARGE = 1e12
+LARGE = 1e12
 
 
 class Evaluator(Protocol):
@@ -94,7 +94,7 @@ class TextSearch:
         self._contenders = Contenders(len(index), plan.k, index.device)
         self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
         sizes = float(problem.X.norm()), float(problem.norm)
-        ordinary = all(1e-8 < size < _LARGE**0.5 for size in sizes)
+        ordinary = all(1e-8 < size < LARGE**0.5 for size in sizes)
         exact = problem.backend == "reference" or not ordinary
         self.dtype = torch.float64 if exact else problem.dtype
         self.table: Tensor | None = None  # (P, C) relative changes
@@ -136,7 +136,7 @@ class TextSearch:
         if self.dtype == tile.rows.dtype and self._problem.backend != "reference":
             squares = self._evaluator(self.dtype)[0].squares(tile.rows, own_score, threshold)
             # The size is at least ‖v‖²: it tells rows that leave float32, and what is not a number.
-            if float(squares.size.max()) < _LARGE:
+            if float(squares.size.max()) < LARGE:
                 return tile.rows, squares, self.dtype
         rows = tile.rows.double()
         _checks.candidate_rows(tile.number, rows)

@@ -15,14 +15,11 @@ inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x
 
 // On a GPU these are less accurate.
 inline float __expf(float x) { return expf(x); }
-inline float __exp10f(float x) { return powf(10, x); }
 inline float __logf(float x) { return logf(x); }
 inline float __log2f(float x) { return log2f(x); }
-inline float __powf(float x, float y) { return powf(x, y); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
-inline float __frsqrt_rn(float x) { return 1 / sqrtf(x); }
 
 inline float __frcp_rn(float x) { return 1 / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }

@@ -132,7 +132,6 @@ CUDA_ON_CPU_CORE inline void begin_block() {
   if (machine.dynamic_bytes) machine.dynamic = new_shared(machine.dynamic_bytes);
   const int threads = machine.threads;
   machine.alive = threads;
-  machine.threads_run += static_cast<std::uint64_t>(threads);
   machine.barrier = {};
   CUDA_ON_CPU_TSAN(machine.parity ^= 1;)
   machine.fibers = machine.pool[machine.parity].data();

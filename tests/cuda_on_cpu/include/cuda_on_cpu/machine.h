@@ -101,7 +101,6 @@ struct Machine {
 
   bool failed = false;
   char error[512] = "";
-  std::uint64_t threads_run = 0, switches = 0;
 
   // What stays from launch to launch.
   Fiber main{};
@@ -122,7 +121,6 @@ CUDA_ON_CPU_CORE inline void go_to(Fiber& to, bool leaving = false) {
   Fiber& from = *machine.current;
   machine.current = &to;
   threadIdx = to.index;
-  ++machine.switches;
   switch_fiber(from, to, leaving);
 }
 

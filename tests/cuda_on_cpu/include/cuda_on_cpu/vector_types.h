@@ -31,5 +31,4 @@ CUDA_ON_CPU_VECTORS(double, double, 8)
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
 };

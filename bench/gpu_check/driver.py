@@ -1,0 +1,135 @@
+"""Launches every CUDA kernel at small sizes, for compute-sanitizer.
+
+``python -m bench.gpu_check.driver [--dry-run]`` with PYTORCH_NO_CUDA_MEMORY_CACHING=1: each tensor
+then has an allocation of its own, whose ends are seen. Ends with the line "driver: done".
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor
+
+import wsfast
+from wsfast import _native
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.substitution.native import NativeTiles, Workspace
+from wsfast.substitution.state import prepare
+from wsfast.substitution.text_search import own_scores
+
+from .machine import choose_device
+
+WEIGHT_FNS = (("softmax", True), ("relu", True), ("relu", False))
+DTYPES = (torch.float32, torch.float64)
+# One of each kernel of features, with rows, words and columns that fill no tile.
+FEATURES = ((17, 40), (33, 390), (5, 800), (3, 1030))
+BLOCK = 64  # kTileCandidates of csrc/cuda/kernels.h
+
+
+def features(device: torch.device) -> None:
+    for n, d in FEATURES:
+        for dtype in (*DTYPES, torch.bfloat16):
+            X = torch.randn(2, n, d, device=device).to(dtype)
+            W = torch.randn(d, d, device=device, dtype=X.dtype).to(
+                torch.float32 if dtype == torch.bfloat16 else dtype
+            )
+            mask = torch.arange(n, device=device) % 3 != 0
+            for fn, normalize in WEIGHT_FNS if d < 100 else WEIGHT_FNS[:1]:
+                for masked in (None, mask.expand(2, n)):
+                    wsfast.raf_features(
+                        X, W / d**0.5, weight_fn=fn, normalize=normalize, mask=masked,
+                        backend="native",
+                    )  # fmt: skip
+
+
+def searches(device: torch.device) -> None:
+    """Norms, the ascent and the search over a vocabulary."""
+    n, d = 19, 12
+    for dtype in DTYPES:
+        X, E = (torch.randn(m, d, device=device, dtype=dtype) for m in (n, 70))
+        X[n // 2] *= 4  # some rows have one word that counts
+        W = torch.randn(d, d, device=device, dtype=dtype)
+        delta = torch.randn(3, d, device=device, dtype=dtype)
+        for fn, normalize in WEIGHT_FNS:
+            options = {"weight_fn": fn, "normalize": normalize, "backend": "native"}
+            wsfast.raf_delta_norms(X, W, delta, **options)
+            wsfast.raf_sensitivity(X, W, max_steps=5, starts=1, positions=[0, 9, 18], **options)
+            wsfast.substitution_sensitivity(X, E, W, top_k=3, **options)
+            contenders(X, E, W, WeightFn(fn, normalize))
+
+
+def contenders(X: Tensor, E: Tensor, W: Tensor, fn: WeightFn) -> None:
+    """A tile with the largest lower bounds of its blocks, and the pairs that may be best."""
+    problem = RafProblem(X, AttentionWeights(W), fn, "native", 2**28)
+    state = prepare(problem, torch.arange(len(X), device=X.device), X.dtype)
+    tiles = NativeTiles(state, len(E), Workspace(X.device))
+    squares = tiles.squares(E, own_scores(E, W))
+    count, capacity = X.new_zeros(1, dtype=torch.int64), 40
+    position, candidate = X.new_empty(2, capacity, dtype=torch.int64)
+    low, high = X.new_empty(2, capacity)
+    threshold = squares.value.amax(1).sqrt() * 0.8
+    allowed = torch.ones(len(X), len(E), dtype=torch.uint8, device=X.device)
+    number = torch.arange(len(E), device=X.device)
+    _native.kernels(X.device).launch(
+        "keep_contenders",
+        dtype=X.dtype,
+        positions=len(X),
+        candidates=len(E),
+        stride=squares.value.stride(0),
+        value=squares.value.data_ptr(),
+        size=squares.size.data_ptr(),
+        blur=squares.blur2.data_ptr(),
+        constant=state.constant.data_ptr(),
+        product_error=state.product_error,
+        threshold=threshold.data_ptr(),
+        allowed=allowed.data_ptr(),
+        number=number.data_ptr(),
+        capacity=capacity,
+        count=count.data_ptr(),
+        position=position.data_ptr(),
+        candidate=candidate.data_ptr(),
+        low=low.data_ptr(),
+        high=high.data_ptr(),
+    )
+    found = min(int(count), capacity)
+    assert found > 0
+    assert bool((low[:found] <= high[:found]).all())
+
+
+def record_launches(device: torch.device, seen: set[str]) -> None:
+    """Note in `seen` what is launched."""
+    launch = _native.Kernels.launch
+
+    def noted(kernels: _native.Kernels, name: str, *args, dtype=None, **named) -> None:
+        seen.add(name if dtype is None else name + _native._SUFFIX[dtype])
+        launch(kernels, name, *args, dtype=dtype, **named)
+
+    _native.Kernels.launch = noted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dry-run", action="store_true")
+    device = choose_device(dry_run=parser.parse_args().dry_run)
+    torch.manual_seed(0)
+    seen: set[str] = set()
+    record_launches(device, seen)
+    features(device)
+    searches(device)
+    module = _native.kernels(device).module
+    kernels = {
+        name
+        for name in dir(module)
+        if name[0].islower() and name not in ("architectures", "compiler")
+    }
+    if missing := kernels - seen:
+        raise SystemExit(f"driver: never launched: {sorted(missing)}")
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    print("driver: done")
+
+
+if __name__ == "__main__":
+    main()
