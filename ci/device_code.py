@@ -21,9 +21,11 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,18 +67,19 @@ def examine(nvcc: str, nvdisasm: str, source: Path, arch: str) -> Report:
             report.faults.append(str(error))
             return report
         names = compiler.short_names(list(resources))
-        threads = {
-            names[mangled]: found["maxntid"][0]
-            for mangled, found in elf.launch_dims(cubin.read_bytes()).items()
-            if mangled in names
-        }
+        bounds = elf.launch_dims(cubin.read_bytes())
         text = sass.disassemble(nvdisasm, cubin) if names else ""
-    for mangled, found in resources.items():
-        report.rows[names[mangled], arch] = budget.Row(threads[names[mangled]], found)
+    threads = {}
+    for mangled, name in names.items():
+        if bound := bounds.get(mangled, {}).get("maxntid"):
+            threads[name] = bound[0]
+            report.rows[name, arch] = budget.Row(bound[0], resources[mangled])
+        else:
+            report.faults.append(f"{name}: has no __launch_bounds__")
     codes = sass.opcodes(text)
     double = compiler.is_double(source)
     for mangled, name in names.items():
-        wrong = sass.faults(name, codes.get(mangled, {}), double)
+        wrong = sass.faults(name, codes.get(mangled, Counter()), double)
         report.faults += [f"{name}: {fault}" for fault in wrong]
     if arch == banks.ARCH:
         for name, reading in banks.read(text, threads, names).items():
@@ -100,15 +103,23 @@ class MissingError(Exception):
     """One of the tools is not there."""
 
 
+def _load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def find_tools() -> Tools:
     """Paths of the tools; nvcc, and the architectures, are those of the build."""
     try:
-        spec = importlib.util.spec_from_file_location("wsfast_setup", ROOT / "setup.py")
-        setup = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(setup)
-        nvcc = setup.find_nvcc()
+        setup = _load(ROOT / "setup.py", "wsfast_setup")
     except ImportError as error:
         raise MissingError(str(error)) from error
+    try:
+        nvcc = setup.find_nvcc()
     except setup.NvccMissingError as error:
         raise MissingError(str(error)) from error
     beside = Path(sysconfig.get_path("purelib"), "nvidia", "cu13", "bin")
@@ -134,21 +145,23 @@ def examine_all(tools: Tools) -> list[Report]:
         return [future.result() for future in waiting]
 
 
-def whole_faults(reports: list[Report], names: set[str]) -> list[str]:
-    """What no report alone can tell."""
+def unused_rules(names: set[str]) -> list[str]:
+    """Of the machine code that is meant, what no kernel fits."""
     from cubin import sass
 
-    wrong = [
+    return [
         f"ci/cubin/sass.py: no kernel fits {fits}"
         for fits in sass.MEANT
         if not any(re.match(fits, name) for name in names)
     ]
+
+
+def unknown_accesses(reports: list[Report]) -> list[str]:
+    """A fault where cuxray loses too many addresses to be of use."""
     known = sum(report.known for report in reports)
     seen = known + sum(report.unknown for report in reports)
     print(f"{known} of {seen} accesses to shared memory could be followed")
-    if known < LEAST_KNOWN * seen:
-        wrong.append(f"cuxray follows too few accesses to shared memory: {known} of {seen}")
-    return wrong
+    return [] if known >= LEAST_KNOWN * seen else ["too few of them"]
 
 
 def readme_with_tables(text: str, rows: dict[tuple[str, str], Any]) -> str:
@@ -179,7 +192,8 @@ def main() -> int:
     reports = examine_all(tools)
     faults = [f"{r.source} on {r.arch}: {fault}" for r in reports for fault in r.faults]
     rows = {key: row for report in reports for key, row in report.rows.items()}
-    faults += whole_faults(reports, {kernel for kernel, _ in rows})
+    faults += unused_rules({kernel for kernel, _ in rows})
+    faults += unknown_accesses(reports)
     if options.update and not faults:
         budget.save(BUDGET, rows)
         README.write_text(readme_with_tables(README.read_text("utf-8"), rows), "utf-8")

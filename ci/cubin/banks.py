@@ -62,7 +62,7 @@ def read(text: str, threads: dict[str, int], names: dict[str, str]) -> dict[str,
     return {
         name: _read_kernel(functions[mangled], threads[name], name)
         for mangled, name in names.items()
-        if READ.match(name)
+        if name in threads and READ.match(name)
     }
 
 

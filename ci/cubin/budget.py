@@ -8,9 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuxray.archspec import lookup
-from cuxray.occupancy import compute
-
 from .compiler import Resources
 
 COLUMNS = ("kernel", "arch", "threads", "registers", "shared")
@@ -85,6 +82,9 @@ def dynamic_shared(kernel: str) -> int:
 
 def resident(kernel: str, arch: str, row: Row) -> tuple[int, int]:
     """Blocks, and warps, that a multiprocessor holds at once."""
+    from cuxray.archspec import lookup
+    from cuxray.occupancy import compute
+
     held = compute(
         lookup(arch),
         row.resources.registers,

@@ -43,22 +43,45 @@ def compile_cubin(
     nvcc: str, source: Path, include: Path, arch: str, cubin: Path
 ) -> dict[str, Resources]:
     """Compile `source` to `cubin`; resources by mangled name."""
-    done = subprocess.run(
-        command(nvcc, source, include, arch, cubin), capture_output=True, text=True, check=False
-    )
+    to_cubin = command(nvcc, source, include, arch, cubin)
+    done = subprocess.run(to_cubin, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
-    if done.returncode:
-        raise CompileError("\n".join(diagnostics(said)))
-    return parse_resources(said)
+    if done.returncode == 0:
+        return parse_resources(said)
+    ptx = ""
+    if _PTX_LINE.search(said):  # nvcc leaves the file, and refuses it as before
+        to_ptx = ["-ptx" if option == "-cubin" else option for option in to_cubin]
+        subprocess.run(to_ptx, capture_output=True, check=False)
+        ptx = cubin.read_text("utf-8") if cubin.exists() else ""
+    raise CompileError("\n".join(diagnostics(said, ptx)))
 
 
-def diagnostics(said: str) -> list[str]:
-    """The lines of what nvcc says that are not information, with short names."""
-    lines = [line for line in said.splitlines() if line.strip() and not _INFORMATION.match(line)]
-    readable = _demangled("\n".join(lines)).splitlines()
-    return [re.sub(r"'([^']+)'", lambda quoted: f"'{short(quoted[1])}'", line) for line in readable]
+def diagnostics(said: str, ptx: str = "") -> list[str]:
+    """What nvcc says that is no information, each once; kernels for the lines of `ptx`."""
+    entries = _entries(ptx)
+
+    def kernel(line: re.Match[str]) -> str:
+        name = next((name for start, name in reversed(entries) if start <= int(line[1])), None)
+        return f"in function '{name}': " if name else line[0]
+
+    lines = [
+        _PTX_LINE.sub(kernel, line)
+        for line in said.splitlines()
+        if line.strip() and not _INFORMATION.match(line)
+    ]
+    readable = _demangled("\n".join(dict.fromkeys(lines)))
+    return _NAMESPACES.sub("", readable).splitlines()
 
 
+def _entries(ptx: str) -> list[tuple[int, str]]:
+    """Where kernels begin, and their mangled names."""
+    found = ((number, _PTX_ENTRY.search(line)) for number, line in enumerate(ptx.splitlines(), 1))
+    return [(number, entry[1]) for number, entry in found if entry]
+
+
+_NAMESPACES = re.compile(r"(wsfast|cuda|\(anonymous namespace\))::")
+_PTX_LINE = re.compile(r"ptxas \S+\.ptx, line (\d+); ")
+_PTX_ENTRY = re.compile(r"\.entry (\w+)")
 _INFORMATION = re.compile(r"ptxas info|\s+\d+ bytes stack frame")
 _ENTRY = re.compile(r"Compiling entry function '(\S+)' for")
 _USED = re.compile(r"Used (\d+) registers")
@@ -85,8 +108,7 @@ def short_names(mangled: list[str]) -> dict[str, str]:
 
 def short(demangled: str) -> str:
     """A kernel's name without namespaces, result and arguments."""
-    name = re.sub(r"(wsfast|cuda|\(anonymous namespace\))::", "", demangled)
-    return re.sub(r"^void ", "", name).partition("(")[0]
+    return _NAMESPACES.sub("", demangled).removeprefix("void ").partition("(")[0]
 
 
 def _demangled(text: str) -> str:

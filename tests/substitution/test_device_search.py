@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from definition import exact_features, exact_norm
+from definition import features
 from parameters import dtypes, weight_fns
 from substitution.cases import KINDS, hard_text, problem
 from substitution.comparing import matches, pairs, same
@@ -198,7 +198,7 @@ def test_thresholds(weight_fn, normalize, dtype):
     """Never above the best pair of a position, or the k-th best of all; at the end close to it."""
     X, E, W = problem(7, 6, 400, 4, torch.float32)
     truth = changes(X, W, E, weight_fn, normalize)
-    truth = truth * float(exact_norm(exact_features(X, W, weight_fn, normalize)))
+    truth = truth * float(features(X.double(), W.double(), weight_fn, normalize).norm())
     X, E, W = (x.to(dtype) for x in (X, E, W))
     for k in (1, 4, 30):
         held = searched(X, E, W, k, fn=(weight_fn, normalize))._screened

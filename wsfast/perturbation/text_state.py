@@ -236,8 +236,9 @@ def prepare_positions(text: TextState, index: Tensor, bilinear: Tensor) -> Posit
         logit = torch.where(is_top, top_score - others, log_a - torch.log1p(-log_a.exp()))
         a, b = logit.sigmoid(), (-logit).sigmoid()
         rest = torch.zeros_like(a)
-        own_logit = own_score - top_score[index, None]
-        own_a = torch.exp(own_score - full[index, None])
+        # By these scores alone: one from elsewhere may be rounded otherwise.
+        own_logit = own_score - own_score.gather(1, top[index, None])
+        own_a = torch.exp(own_logit) * (top_score - others).sigmoid()[index, None]
     elif fn.normalize:
         weight = fn.value(score)
         total = fn.value(top_score) + others

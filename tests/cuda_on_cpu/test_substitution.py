@@ -1,0 +1,222 @@
+"""The kernels of substitution against the same in plain PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from definition import random_text
+from parameters import dtypes, weight_fns
+from substitution.cases import KINDS, hard_text
+from substitution.kernels import agree, own_scores, state_of
+
+from wsfast.substitution.native import NativeTiles, PairList, Workspace
+from wsfast.substitution.state import Squares
+
+pytestmark = [pytest.mark.needs("cuda_on_cpu"), pytest.mark.usefixtures("cuda_on_cpu")]
+
+CPU = torch.device("cpu")
+BLOCK = 64  # candidates that are kept or left out together
+# What the kernels take off their bounds to cover the rounding of the bounds themselves.
+MARGIN = {torch.float32: 4e-6, torch.float64: 4e-14}
+
+
+def text(n, d, weight_fn, normalize, dtype, index=None):
+    """The state of a text, one word of which draws much attention, and its W."""
+    X, W = random_text(n, d, n)
+    W = W + torch.eye(d)
+    X[n // 2] *= 2
+    return state_of(X, W, weight_fn, normalize, dtype, index), W
+
+
+def squares(state, E, W, threshold=None):
+    """Of a tile alone, with its number in memory of another tile."""
+    E = E.to(state.rows.dtype)
+    tiles = NativeTiles(state, len(E), Workspace(CPU))
+    return tiles, tiles.squares(E, own_scores(E, W.to(E.dtype)), threshold)
+
+
+@weight_fns
+@dtypes
+def test_sizes(order, weight_fn, normalize, dtype):
+    """Words and candidates around the width of a warp, of a group, a chunk and a block."""
+    workspace, dominated = Workspace(CPU), 0
+    few = (1, 31, 65)
+    for n in (1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33):
+        state, W = text(n, 5, weight_fn, normalize, dtype)
+        dominated += len(state.dominated_row)
+        for count in (1, 2, 31, 32, 33, 63, 64, 65, 128, 129) if n == 3 else few:
+            E = random_text(count, 5, 100 + count)[0]
+            agree(state, E, own_scores(E, W), workspace)
+    assert (dominated > 3) == normalize
+
+
+@weight_fns
+@dtypes
+def test_positions(weight_fn, normalize, dtype):
+    """Some positions alone, in any number; memory that an earlier tile has filled."""
+    E, workspace = random_text(90, 5, 8)[0], Workspace(CPU)
+    for index in ([0], [64], [40, 2, 33], range(3, 36), range(65)):
+        state, W = text(65, 5, weight_fn, normalize, dtype, [*index])
+        for part in E.split(70):
+            agree(state, part, own_scores(part, W), workspace, columns=200)
+
+
+@weight_fns
+@dtypes
+@pytest.mark.parametrize("kind", KINDS)
+def test_hard_texts(weight_fn, normalize, dtype, kind):
+    X, W, E, _ = hard_text(kind, weight_fn, normalize)
+    E = torch.cat([E, -E, 2 * E, E.flip(0), E, E, E, E])
+    agree(state_of(X, W, weight_fn, normalize, dtype), E, own_scores(E, W), Workspace(CPU))
+
+
+def products_one_by_one(left, right, out):
+    """A matrix product each number of which is rounded alike, wherever it stands."""
+    return out.copy_((left[:, None] * right.mT.contiguous()).sum(-1))
+
+
+@weight_fns
+@dtypes
+def test_a_pair_does_not_depend_on_others(monkeypatch, weight_fn, normalize, dtype):
+    """Not a bit of it on the candidates and positions beside it."""
+    monkeypatch.setattr(torch, "mm", products_one_by_one)
+    E = random_text(130, 5, 8)[0]
+    state, W = text(37, 5, weight_fn, normalize, dtype)
+    rows = E.to(dtype)
+    tiles = NativeTiles(state, 130, Workspace(CPU))
+    whole = [x.clone() for x in tiles.squares(rows, own_scores(rows, W.to(dtype)))]
+    moved = torch.randperm(130)
+    rows = rows[moved]
+    again = tiles.squares(rows, own_scores(rows, W.to(dtype)))
+    assert torch.equal(again.value, whole[0][:, moved])
+    assert torch.equal(again.size, whole[1][moved])
+    index = [36, 5, 6, 0, 17]
+    few, _ = text(37, 5, weight_fn, normalize, dtype, index)
+    _, got = squares(few, E, W)
+    assert torch.equal(got.value, whole[0][index])
+
+
+@dtypes
+def test_order_of_threads(monkeypatch, dtype):
+    E = random_text(130, 5, 8)[0]
+    results = []
+    for order in ("up", "down", "random", "warp"):
+        monkeypatch.setenv("CUDA_ON_CPU_ORDER", order)
+        state, W = text(37, 5, "softmax", True, dtype)
+        results.append(squares(state, E, W)[1])
+    for result in results[1:]:
+        assert all(map(torch.equal, result, results[0]))
+
+
+@weight_fns
+@dtypes
+def test_threshold(order, weight_fn, normalize, dtype):
+    """What may reach it is computed in full, in whole blocks; the rest stays below it."""
+    E = random_text(200, 6, 8)[0] * torch.linspace(0.1, 2, 200)[:, None]
+    state, W = text(37, 6, weight_fn, normalize, dtype)
+    _, plain = squares(state, E, W)
+    norms = plain.value.clamp(min=0).double().sqrt()
+    for threshold in (torch.full((37,), -torch.inf), torch.zeros(37)):
+        assert all(map(torch.equal, squares(state, E, W, threshold.double())[1], plain))
+    left_out = 0
+    for share in (0.3, 0.7, 0.95):
+        threshold = share * norms.amax(1)
+        _, got = squares(state, E, W, threshold)
+        assert torch.equal(got.size, plain.size)
+        assert torch.equal(got.blur2, plain.blur2)
+        other = got.value != plain.value
+        left_out += int(other.sum())
+        assert bool((got.value.clamp(min=0).double().sqrt() < threshold[:, None])[other].all())
+        assert bool((norms < threshold[:, None] * (1 + 1e-5))[other].all())
+        for block in other.split(BLOCK, dim=1):
+            assert bool((block.all(1) | ~block.any(1)).all())
+    assert left_out > 50
+    highest = torch.full((37,), 1e15, dtype=torch.float64)
+    assert not bool((squares(state, E, W, highest)[1].value > plain.value).any())
+
+
+def bounds(state, found: Squares):
+    """Of the norms (P, m), in float64."""
+    size, blur = found.size.double(), found.blur2.double().sqrt()
+    slack = 2 * state.product_error * (size + state.constant.double()[:, None])
+    value = found.value.double()
+    low = (value - slack).clamp(min=0).sqrt() - blur
+    return low, (value + slack).clamp(min=0).sqrt() + blur
+
+
+@weight_fns
+@dtypes
+@pytest.mark.parametrize("choice", [False, True])
+def test_bounds_of_blocks(order, weight_fn, normalize, dtype, choice):
+    """The largest lower bound of each block; of those admitted, where not all are."""
+    state, W = text(37, 6, weight_fn, normalize, dtype)
+    none = torch.full((37,), -torch.inf, dtype=dtype)
+    for count in (1, 64, 130):
+        E = random_text(count, 6, count)[0].to(dtype)
+        allowed = (torch.rand(37, count) > 0.5).to(torch.uint8) if choice else None
+        if choice:
+            allowed[3] = 0
+        tiles = NativeTiles(state, count, Workspace(CPU))
+        found, got = tiles.screened(E, own_scores(E, W.to(dtype)), none, allowed)
+        low, high = bounds(state, found)
+        if choice:
+            low = low.masked_fill(allowed == 0, -torch.inf)
+        wanted = torch.stack([part.amax(1) for part in low.split(BLOCK, 1)], 1)
+        size = torch.stack([part.amax(1) for part in high.split(BLOCK, 1)], 1)
+        assert got.shape == wanted.shape
+        assert not choice or bool((got[3] == -torch.inf).all())
+        assert bool((got.double() <= wanted).all())
+        assert bool((got.double() >= wanted - MARGIN[dtype] * size).all())
+
+
+@weight_fns
+@dtypes
+@pytest.mark.parametrize("choice", [False, True])
+def test_pairs_that_may_reach_a_threshold(order, weight_fn, normalize, dtype, choice):
+    state, W = text(37, 6, weight_fn, normalize, dtype)
+    E = random_text(90, 6, 8)[0].to(dtype)
+    tiles, found = squares(state, E, W)
+    low, high = bounds(state, found)
+    allowed = (torch.rand(37, 90) > 0.5).to(torch.uint8) if choice else None
+    admitted = torch.ones(37, 90, dtype=torch.bool) if allowed is None else allowed > 0
+    number = torch.randperm(1000)[:90]
+    place = {int(v): c for c, v in enumerate(number)}
+    threshold = high.quantile(0.8, dim=1) * torch.linspace(0.5, 1.5, 37)
+    # Those that reach it, and those that rounding may bring there: 1e-6 of what was asked for.
+    must = admitted & (high >= threshold[:, None])
+    may = admitted & (high >= threshold[:, None] * (1 - 1e-5))
+    assert 0 < int(must.sum()) < int(admitted.sum())
+    for room in (0, 7, 37 * 90):
+        pairs = PairList(
+            count=torch.zeros(1, dtype=torch.int64),
+            position=torch.full((room,), -1),
+            candidate=torch.full((room,), -1),
+            low=torch.full((room,), math.nan, dtype=dtype),
+            high=torch.full((room,), math.nan, dtype=dtype),
+        )
+        tiles.keep(found, number, threshold.to(dtype), allowed, pairs)
+        count = int(pairs.count)
+        assert int(must.sum()) <= count <= int(may.sum())
+        held = min(count, room)
+        assert bool((pairs.position[held:] == -1).all())
+        p = pairs.position[:held]
+        c = torch.tensor([place[int(v)] for v in pairs.candidate[:held]], dtype=torch.int64)
+        taken = torch.zeros(37, 90, dtype=torch.int64)
+        taken.index_put_((p, c), torch.ones(held, dtype=torch.int64), accumulate=True)
+        assert int(taken.max()) <= 1
+        assert not bool((taken.bool() & ~may).any())
+        if held == count:
+            assert not bool((must & (taken == 0)).any())
+        got_low, got_high = pairs.low[:held].double(), pairs.high[:held].double()
+        assert bool((got_low <= low[p, c]).all())
+        assert bool((got_low >= low[p, c] - MARGIN[dtype] * high[p, c]).all())
+        assert bool((got_high >= high[p, c]).all())
+        assert bool((got_high <= high[p, c] * (1 + MARGIN[dtype])).all())
+        # The next tile goes on where this one ended.
+        if room > 2 * count:
+            tiles.keep(found, number, threshold.to(dtype), allowed, pairs)
+            assert int(pairs.count) == 2 * count
+            again = pairs.position[count : 2 * count].sort().values
+            assert torch.equal(again, p.sort().values)

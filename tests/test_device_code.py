@@ -1,0 +1,369 @@
+"""The checks of ci/device_code.py find what is planted, and conflicts that they cannot follow."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CUDA = ROOT / "csrc" / "cuda"
+sys.path.insert(0, str(ROOT / "ci"))
+device_code = importlib.import_module("device_code")
+budget = importlib.import_module("cubin.budget")
+compiler = importlib.import_module("cubin.compiler")
+sass = importlib.import_module("cubin.sass")
+
+# -- what the compiler says ------------------------------------------------------------------------
+
+VERBOSE = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z3twov' for 'sm_90'
+ptxas info    : Function properties for _Z3twov
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 84 registers, used 1 barriers, 1728 bytes smem
+ptxas info    : Compiling entry function '_Z3onev' for 'sm_90'
+ptxas info    : Function properties for _Z3onev
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 0 barriers
+"""
+
+
+def test_resources_of_each_kernel():
+    assert compiler.parse_resources(VERBOSE) == {
+        "_Z3twov": compiler.Resources(84, 1728),
+        "_Z3onev": compiler.Resources(30, 0),
+    }
+
+
+def test_short_name():
+    name = (
+        "void wsfast::cuda::(anonymous namespace)::forward_kernel<true, 128, wsfast::(anonymous "
+        "namespace)::Normalized<wsfast::(anonymous namespace)::Relu>, float>(wsfast::A<float>)"
+    )
+    assert compiler.short(name) == "forward_kernel<true, 128, Normalized<Relu>, float>"
+
+
+PLANTS = {
+    "spill": (
+        "__global__ void __launch_bounds__(1024, 2) planted(float* x) {\n"
+        "  float a[64];\n"
+        "#pragma unroll\n"
+        "  for (int k = 0; k < 64; ++k) a[k] = x[k * 1024 + threadIdx.x];\n"
+        "  __syncthreads();\n"
+        "#pragma unroll\n"
+        "  for (int k = 0; k < 64; ++k) x[threadIdx.x * 64 + 63 - k] = a[k] * a[(k + 32) % 64];\n"
+        "}\n",
+        "Registers are spilled to local memory in function 'planted",
+    ),
+    "local memory": (
+        "__global__ void planted(float* x, int i, int j) {\n"
+        "  float a[99];\n"
+        "  for (int k = 0; k < 99; ++k) a[k] = x[k];\n"
+        "  a[j] = 1;\n"
+        "  x[0] = a[i];\n"
+        "}\n",
+        "Local memory used for function 'planted",
+    ),
+    "double precision": (
+        "__global__ void before(float* x) { x[0] = 1; }\n"
+        "__global__ void planted(float* x) { x[0] = x[0] * 0.3; }\n",
+        "in function 'planted(float*)': error   : Program is doing double precision",
+    ),
+    "warning": ("__global__ void planted(float* x) { int unused; }\n", "never referenced"),
+}
+
+
+def _compile(folder: Path, text: str, name: str = "planted_f32") -> dict[str, object]:
+    source = folder / f"{name}.cu"
+    source.write_text(text)
+    nvcc = shutil.which("nvcc")
+    return compiler.compile_cubin(nvcc, source, ROOT / "csrc", "sm_90", folder / "a.cubin")
+
+
+@pytest.mark.needs("nvcc")
+@pytest.mark.parametrize("plant", PLANTS)
+def test_compiler_refuses(tmp_path: Path, plant: str):
+    text, message = PLANTS[plant]
+    with pytest.raises(compiler.CompileError, match=re.escape(message)):
+        _compile(tmp_path, text)
+
+
+@pytest.mark.needs("nvcc")
+def test_double_is_allowed_where_it_is_meant(tmp_path: Path):
+    text, _ = PLANTS["double precision"]
+    found = _compile(tmp_path, text, "planted_f64")
+    assert sorted(compiler.short_names(list(found)).values()) == ["before", "planted"]
+
+
+# -- machine code ----------------------------------------------------------------------------------
+
+CODE = """\
+\t.section\t.text._Z3onev,"ax",@progbits
+_Z3onev:
+.text._Z3onev:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 LDGSTS.E.BYPASS.128 [R9], desc[UR16][R6.64] ;
+        /*0020*/             @!UP1 HMMA.1688.F32.TF32 R4, R8, R6, R4 ;
+.L_x_0:
+        /*10030*/              @P0 STG.E.128 desc[UR4][R2.64], R4 ;
+        /*10040*/                  LDS.64 R2, [R9] ;
+        /*10050*/                  LDS.64 R4, [R9+0x8] ;
+        /*10060*/                  DEPBAR.LE SB0, 0x1 ;
+"""
+FEATURES = "features_kernel<float, float, 1, false>"
+
+
+def test_opcodes():
+    assert sass.opcodes(CODE) == {
+        "_Z3onev": Counter(
+            {
+                "LDC": 1,
+                "LDGSTS.E.BYPASS.128": 1,
+                "HMMA.1688.F32.TF32": 1,
+                "STG.E.128": 1,
+                "LDS.64": 2,
+                "DEPBAR.LE": 1,
+            }
+        )
+    }
+
+
+def test_machine_code_as_meant():
+    codes = sass.opcodes(CODE)["_Z3onev"]
+    assert sass.faults(FEATURES, codes, double=False) == []
+    assert sass.faults(FEATURES, Counter(), double=False) == ["no instructions were found"]
+
+
+@pytest.mark.parametrize("code", ["HMMA.1688.F32.TF32", "LDGSTS.E.BYPASS.128", "STG.E.128"])
+def test_instruction_missing(code: str):
+    codes = sass.opcodes(CODE.replace(code, code.split(".")[0] + ".32"))["_Z3onev"]
+    assert len(sass.faults(FEATURES, codes, double=False)) == 1
+
+
+@pytest.mark.parametrize("code", ["STL.64", "LDL"])
+def test_local_memory(code: str):
+    assert sass.faults("any", Counter({code: 1}), double=True) == [f"local memory: {code}"]
+
+
+@pytest.mark.parametrize("code", ["DADD", "DFMA", "DSETP.GT.AND", "F2F.F64.F32", "MUFU.RCP64H"])
+def test_double_precision(code: str):
+    assert sass.faults("any", Counter({code: 1}), double=False) == [f"double precision: {code}"]
+    assert sass.faults("any", Counter({code: 1}), double=True) == []
+
+
+def test_every_kernel_meant_is_there():
+    assert not device_code.unused_rules(
+        {
+            *(FEATURES, "features_kernel<double, double, 1, false>"),
+            *("forward_kernel<true, 32, Softmax, float>", "step_kernel<32, 4, float>"),
+            *("rows_kernel<Softmax, float>", "rows_kernel<Softmax, double>"),
+        }
+    )
+    assert len(device_code.unused_rules(set())) == len(sass.MEANT)
+
+
+# -- budget ----------------------------------------------------------------------------------------
+
+
+def _row(registers: int = 64, shared: int = 512, threads: int = 128) -> object:
+    return budget.Row(threads, compiler.Resources(registers, shared))
+
+
+KEY = ("step_kernel<128, 4, float>", "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("measured", "fault"),
+    [
+        ({KEY: _row(65)}, "registers 65, more than 64"),
+        ({KEY: _row(shared=513)}, "shared 513, more than 512"),
+        ({KEY: _row(threads=256)}, "blocks of 256 threads, not 128"),
+        ({KEY: _row(), (KEY[0], "sm_80"): _row()}, "not in the budget"),
+        ({}, "only in the budget"),
+    ],
+)
+def test_budget_exceeded(measured: dict, fault: str):
+    (wrong,) = budget.faults({KEY: _row()}, measured)
+    assert wrong.startswith(KEY[0])
+    assert fault in wrong
+
+
+def test_budget_kept(tmp_path: Path):
+    rows = {KEY: _row(), (KEY[0], "sm_100"): _row(70)}
+    path = tmp_path / "resources.csv"
+    budget.save(path, rows)
+    assert budget.load(path) == rows
+    assert budget.faults(rows, {KEY: _row(63), (KEY[0], "sm_100"): _row(70, 0)}) == []
+
+
+def test_families():
+    assert budget.family("step_kernel<128, 4, float>") == "step_kernel<128, …, float>"
+    assert budget.family(FEATURES) == FEATURES
+    normalized = "forward_kernel<true, 32, Normalized<Squareplus<float>>, float>"
+    assert budget.family(normalized) == "forward_kernel<true, 32, …, float>"
+
+
+def test_readme_has_the_tables_of_the_budget():
+    pytest.importorskip("cuxray")  # part of the extra dev
+    text = device_code.README.read_text("utf-8")
+    assert text == device_code.readme_with_tables(text, budget.load(device_code.BUDGET))
+
+
+def test_what_a_multiprocessor_holds():
+    pytest.importorskip("cuxray")
+    # 56 registers: 1,792 a warp, 36 warps in 65,536; 140 KiB of 227: one block.
+    assert budget.resident("any", "sm_90", _row(56, 0)) == (9, 36)
+    wide = "features_kernel<float, float, 8, false>"
+    assert budget.resident(wide, "sm_90", _row(128, 1728, 256)) == (1, 8)
+
+
+@pytest.mark.needs("nvcc")
+def test_dynamic_shared_memory_is_that_of_the_layout(tmp_path: Path):
+    kernels = [
+        f"features_kernel<{w}, {k}, 0>"
+        for w in ("float, float", "float, Bfloat16")
+        for k in (1, 3, 6, 8)
+    ]
+    kernels += [f"features_kernel<double, double, {k}, 0>" for k in (1, 3)]
+    text = '#include "cuda/features.cuh"\nusing namespace wsfast;\nusing namespace wsfast::cuda;\n'
+    for kernel in kernels:
+        word, blocks = re.match(r"features_kernel<\w+, (\w+), (\d)", kernel).groups()
+        bytes_ = budget.dynamic_shared(kernel)
+        text += f"static_assert(Layout<{word}, {blocks}>::kBytes == {bytes_});\n"
+    _compile(tmp_path, text)
+    with pytest.raises(compiler.CompileError, match="static assertion failed"):
+        _compile(tmp_path, text.replace("kBytes ==", "kBytes == 1 +"))
+
+
+# -- banks of shared memory ------------------------------------------------------------------------
+
+
+def ways(addresses: list[int], width: int) -> int:
+    """How many words the fullest bank is asked for, in the worst of an access's parts."""
+    lanes = 32 * 4 // max(width, 4)
+    worst = 1
+    for first in range(0, 32, lanes):
+        words = {
+            (address + byte) // 4
+            for address in addresses[first : first + lanes]
+            for byte in range(0, width, 4)
+        }
+        worst = max(worst, *Counter(word % 32 for word in words).values())
+    return worst
+
+
+def _constants() -> dict[str, int]:
+    text = (CUDA / "features.cuh").read_text("utf-8")
+    names = {"kRows": r"kRows = (\d+)", "kKeys": r"kKeys = (\d+)", "kWarps": r"kWarps = (\d+)"}
+    return {name: int(re.search(pattern, text)[1]) for name, pattern in names.items()}
+
+
+def _padding(word: str) -> int:
+    text = (CUDA / "word_tile.cuh").read_text("utf-8")
+    return int(re.search(rf"struct WordTile<{word}>.*?kPadding = (\d+)", text, re.DOTALL)[1])
+
+
+SIZES = {"float": 4, "Bfloat16": 2, "double": 8}
+LANES = [(lane // 4, lane % 4) for lane in range(32)]
+
+
+def _tile_accesses(word: str, blocks: int, padding: int) -> dict[str, int]:
+    """The ways of each access of features.cuh to a tile of words."""
+    size, keys = SIZES[word], _constants()["kKeys"]
+    columns = blocks * 16
+    stride = _constants()["kWarps"] * columns + padding
+    # The column of a block that load_block reads first, how many at once.
+    first = {"float": (lambda t: 2 * t, 2), "Bfloat16": (lambda t: 4 * t, 4), "double": (int, 1)}
+    column, count = first[word]
+    copies, per = columns * size // 16, 16 // size
+    worst = 1
+    for k in range(keys * copies // 32):
+        places = [divmod(lane + 32 * k, copies) for lane in range(32)]
+        worst = max(worst, ways([(key * stride + part * per) * size for key, part in places], 16))
+    return {
+        "load_block": ways([(g * stride + column(t)) * size for g, t in LANES], count * size),
+        "load_pair": ways([(t * stride + 2 * g) * size for g, t in LANES], 2 * size),
+        "copy_words": worst,
+    }
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 6, 8])
+@pytest.mark.parametrize("word", SIZES)
+def test_lanes_of_a_tile_meet_in_no_bank(word: str, blocks: int):
+    found = _tile_accesses(word, blocks, _padding(word))
+    # Copies are few, and asynchronous.
+    assert found["load_block"] == found["load_pair"] == 1, found
+    assert found["copy_words"] <= 2
+
+
+@pytest.mark.parametrize("word", SIZES)
+def test_padding_is_needed(word: str):
+    found = _tile_accesses(word, 6, 0)
+    assert max(found["load_block"], found["load_pair"]) >= 4
+
+
+def test_ways():
+    assert ways([4 * lane for lane in range(32)], 4) == 1
+    assert ways([0] * 32, 4) == 1
+    assert ways([128 * lane for lane in range(32)], 4) == 32
+    assert ways([16 * lane for lane in range(32)], 16) == 1
+    assert ways([16 * lane for lane in range(32)], 4) == 4
+    assert ways([256 * lane for lane in range(32)], 8) == 16
+
+
+CONFLICT = """\
+\t.target\tsm_90
+\t.section\t.text._Z3onev,"ax",@progbits
+_Z3onev:
+.text._Z3onev:
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/                   IMAD.SHL.U32 R2, R0, 0x{stride:x}, RZ ;
+        /*0020*/                   LDS R3, [R2] ;
+        /*0030*/                   STS [R2+0x4], R3 ;
+        /*0040*/                   EXIT ;
+"""
+
+
+@pytest.mark.parametrize(("stride", "faults"), [(4, 0), (16, 2)])
+def test_conflicts_are_read_from_machine_code(stride: int, faults: int):
+    pytest.importorskip("cuxray")
+    banks = importlib.import_module("cubin.banks")
+    name = "rows_kernel<Softmax, float>"
+    found = banks.read(CONFLICT.format(stride=stride), {name: 256}, {"_Z3onev": name})[name]
+    assert (found.known, found.unknown) == (2, 0)
+    assert len(found.faults) == faults
+    if faults:
+        assert found.faults[0] == "LDS meets 4 ways in a bank of shared memory"
+
+
+def test_allowed_conflicts():
+    pytest.importorskip("cuxray")
+    banks = importlib.import_module("cubin.banks")
+    text = CONFLICT.format(stride=8)
+    (reading,) = banks.read(text, {FEATURES: 256}, {"_Z3onev": FEATURES}).values()
+    assert reading.faults == ("LDS meets 2 ways in a bank of shared memory",)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--require"], 1)])
+def test_missing_tool(monkeypatch: pytest.MonkeyPatch, capsys, options: list[str], status: int):
+    def missing() -> None:
+        raise device_code.MissingError("nvcc was not found")
+
+    monkeypatch.setattr(device_code, "find_tools", missing)
+    monkeypatch.setattr(sys, "argv", ["device_code.py", *options])
+    assert device_code.main() == status
+    assert capsys.readouterr().out == "device code NOT checked: nvcc was not found\n"
+
+
+def test_too_few_accesses_followed():
+    assert device_code.unknown_accesses([device_code.Report("a.cu", "", known=69, unknown=31)])
+    assert not device_code.unknown_accesses([device_code.Report("a.cu", "", known=70, unknown=30)])
