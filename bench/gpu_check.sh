@@ -145,38 +145,47 @@ sanitizers() {
     [[ -x $tool ]] || { echo "compute-sanitizer: not found" | tee "$OUT/memcheck.log"; return 1; }
   fi
   # All at once: most of their time is that of the host.
-  local pids=()
-  for name in memcheck racecheck initcheck synccheck; do
-    sanitizer "$tool" "$name" &
+  local pids=() pid
+  for name in memcheck racecheck initcheck synccheck planted; do
+    judge "$tool" "$name" &
     pids+=($!)
   done
-  for name in "${pids[@]}"; do
-    wait "$name" || status=$?
+  for pid in "${pids[@]}"; do
+    wait "$pid" || status=$?
   done
   return "$status"
 }
 
-sanitizer() { # program, tool: the kernels of wsfast have nothing to report
-  local log=$OUT/$2.log status=0 command=("$1" --tool "$2" --report-api-errors no --print-limit 1000)
-  # Kernels of libraries are not looked at, but that initcheck must see what they write.
+judge() { # program, tool: it finds nothing in the kernels of wsfast, but for "planted" what is there
+  local log=$OUT/$2.log status=0 summary
+  if [[ $2 == planted ]]; then
+    sanitized "$1" memcheck --planted >"$WORK/planted.log" || true
+    grep -A 1 'Invalid __global__ read' "$WORK/planted.log" | grep -q wsfast && return
+    echo "memcheck: does not see a planted fault"
+    tail -n 30 "$WORK/planted.log"
+    return 1
+  fi
+  sanitized "$1" "$2" >"$log" || status=$?
+  summary=$(grep ' SUMMARY: ' "$log" | tail -n 1) || status=${status/#0/1}
+  grep -q '^driver: done' "$log" || status=${status/#0/1}
+  if [[ $2 == initcheck ]] && grep -A 1 'Uninitialized' "$log" | grep -q wsfast; then
+    status=9
+  fi
+  echo "$2: status $status, ${summary:-no summary}"
+  ((status == 0)) || head -n 30 "$log"
+  return "$status"
+}
+
+sanitized() { # program, tool, options of the driver
+  local command=("$1" --tool "$2" --report-api-errors no --print-limit 10000)
+  # Kernels of libraries are left alone, but for what they write: initcheck has to see it.
   if [[ $2 != initcheck ]]; then
-    local filter=--kernel-regex
-    if [[ $("$1" --help) == *--kernel-name* ]]; then
-      filter=--kernel-name
-    fi
+    local filter=--kernel-regex # of older versions
+    [[ $("$1" --help) != *--kernel-name* ]] || filter=--kernel-name
     command+=("$filter" kns=wsfast --error-exitcode 9)
   fi
   PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout -k 5 "$limit" "${command[@]}" \
-    "$PY" -m bench.gpu_check.driver >"$log" 2>&1 || status=$?
-  # The last line of each: "ERROR SUMMARY: 0 errors" or "RACECHECK SUMMARY: 0 hazards ...".
-  if ((status == 0)) && ! grep -q '^driver: done' "$log"; then status=1; fi
-  if ((status == 0)) && ! grep -q ' SUMMARY: ' "$log"; then status=1; fi
-  if ((status == 0)) && [[ $2 == initcheck ]] && grep -A 1 'Uninitialized' "$log" | grep -q wsfast; then
-    status=9
-  fi
-  echo "$2: $( ((status == 0)) && echo clean || echo "status $status"), $(grep ' SUMMARY: ' "$log" | tail -n 1)"
-  ((status == 0)) || head -n 30 "$log"
-  return "$status"
+    "$PY" -m bench.gpu_check.driver "${@:3}" 2>&1
 }
 
 # -- all of it -------------------------------------------------------------------------------------

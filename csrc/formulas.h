@@ -125,6 +125,8 @@ WSFAST_FN T exp_of(T x) {
 // vectorising the loop.
 WSFAST_FN float absolute(float x) { return __builtin_fabsf(x); }
 WSFAST_FN double absolute(double x) { return __builtin_fabs(x); }
+WSFAST_FN float root(float x) { return __builtin_sqrtf(x); }
+WSFAST_FN double root(double x) { return __builtin_sqrt(x); }
 template <typename T>
 WSFAST_FN T larger(T x, T y) {
   return x > y ? x : y;
@@ -226,16 +228,14 @@ template <typename T>
 struct Squareplus {
   T curve;
   WSFAST_FN T value(T s) const {
-    const T root = sqrt_of(s * s + curve);
-    return s > T(0) ? T(0.5) * (s + root) : T(0.5) * curve / (root - s);
+    const T size = root(s * s + curve);
+    return s > T(0) ? T(0.5) * (s + size) : T(0.5) * curve / (size - s);
   }
   WSFAST_FN Weight<T> weight(T s, T t) const {
     const T moved = s + t;
     const T v = value(moved);
-    return {v, v / sqrt_of(moved * moved + curve), v - value(s)};
+    return {v, v / root(moved * moved + curve), v - value(s)};
   }
-  static WSFAST_FN float sqrt_of(float x) { return __builtin_sqrtf(x); }
-  static WSFAST_FN double sqrt_of(double x) { return __builtin_sqrt(x); }
 };
 
 template <class G>
@@ -297,6 +297,28 @@ WSFAST_FN RowChange<T> row_change(PairChange<T> p, T c2, T c_delta, T delta2) {
   return {p.q * p.q * c2 + T(2) * cross * c_delta + p.alpha * p.alpha * delta2,
           T(2) * p.dalpha * (p.q * c2 + c_delta * (p.alpha + p.q) + p.alpha * delta2),
           T(2) * cross};
+}
+
+// What row j of the text adds, and the coefficients that take the place of y_j.Delta and of the
+// mean.Delta.  A function of its own: locals of a simd loop's body that are
+// structs are given an array each before inlining, and the loop is not vectorised.
+template <bool kGradient, class G, typename T>
+WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T word_delta,
+                       T delta2, T* score, T* mean, T* value, T* size, T* by_shift, T* alpha2) {
+  const PairChange<T> change = g.pair(pair, *score);
+  const T c_delta = (word_delta - *mean) * inv_b;
+  const RowChange<T> row = row_change(change, c2, c_delta, delta2);
+  *value += row.norm2;
+  if constexpr (kGradient) {
+    const T shift = row.by_shift * inv_b;
+    *score = row.by_score;
+    *mean = -shift;
+    *by_shift += shift;
+    *alpha2 += change.alpha * change.alpha;
+  } else {
+    const T far = reach * inv_b;
+    *size += change.q * change.q * larger(c2, far * far) + change.alpha * change.alpha * delta2;
+  }
 }
 
 // ---- a word replaced by a candidate v (docs/design.md, section 4)

@@ -252,7 +252,9 @@ class Build:
         return {path.name: path.read_text() for path in self.package.glob("*.txt")}
 
     def built(self):
-        return [ext.name for ext in self.command.extensions if self.file(ext.name).is_file()]
+        names = [ext.name for ext in self.command.extensions]
+        assert all(self.file(name).is_file() for name in names)
+        return names
 
 
 @pytest.fixture

@@ -258,10 +258,10 @@ def ways(addresses: list[int], width: int) -> int:
     return worst
 
 
-def _constants() -> dict[str, int]:
-    text = (CUDA / "features.cuh").read_text("utf-8")
-    names = {"kRows": r"kRows = (\d+)", "kKeys": r"kKeys = (\d+)", "kWarps": r"kWarps = (\d+)"}
-    return {name: int(re.search(pattern, text)[1]) for name, pattern in names.items()}
+def _constant(name: str) -> int:
+    text = "".join(path.read_text("utf-8") for path in sorted(CUDA.glob("*.cuh")))
+    (value,) = re.findall(rf"^constexpr int\b[^;]*\b{name} = (\d+)", text, re.MULTILINE)
+    return int(value)
 
 
 def _padding(word: str) -> int:
@@ -275,9 +275,9 @@ LANES = [(lane // 4, lane % 4) for lane in range(32)]
 
 def _tile_accesses(word: str, blocks: int, padding: int) -> dict[str, int]:
     """The ways of each access of features.cuh to a tile of words."""
-    size, keys = SIZES[word], _constants()["kKeys"]
+    size, keys = SIZES[word], _constant("kKeys")
     columns = blocks * 16
-    stride = _constants()["kWarps"] * columns + padding
+    stride = _constant("kWarps") * columns + padding
     # The column of a block that load_block reads first, how many at once.
     first = {"float": (lambda t: 2 * t, 2), "Bfloat16": (lambda t: 4 * t, 4), "double": (int, 1)}
     column, count = first[word]

@@ -1,7 +1,8 @@
 """Launches every CUDA kernel at small sizes, for compute-sanitizer.
 
-``python -m bench.gpu_check.driver [--dry-run]`` with PYTORCH_NO_CUDA_MEMORY_CACHING=1: each tensor
-then has an allocation of its own, whose ends are seen. Ends with the line "driver: done".
+``python -m bench.gpu_check.driver`` with PYTORCH_NO_CUDA_MEMORY_CACHING=1: each tensor then has an
+allocation of its own, whose ends are seen. Ends with the line "driver: done". With ``--planted`` it
+reads beyond an array instead, which the sanitizer has to find.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ WEIGHT_FNS = (("softmax", True), ("relu", True), ("relu", False))
 DTYPES = (torch.float32, torch.float64)
 # One of each kernel of features, with rows, words and columns that fill no tile.
 FEATURES = ((17, 40), (33, 390), (5, 800), (3, 1030))
-BLOCK = 64  # kTileCandidates of csrc/cuda/kernels.h
 
 
 def features(device: torch.device) -> None:
@@ -98,7 +98,24 @@ def contenders(X: Tensor, E: Tensor, W: Tensor, fn: WeightFn) -> None:
     assert bool((low[:found] <= high[:found]).all())
 
 
-def record_launches(device: torch.device, seen: set[str]) -> None:
+def read_beyond(device: torch.device) -> None:
+    """Tell a kernel of one row more than there is."""
+    rows, shift = torch.randn(4, 8, device=device), torch.zeros(8, device=device)
+    centred, norm2 = torch.empty(5, 8, device=device), torch.empty(5, device=device)
+    _native.kernels(device).launch(
+        "centre_rows",
+        dtype=rows.dtype,
+        rows=len(rows) + 1,
+        d=rows.shape[1],
+        given=rows.data_ptr(),
+        shift=shift.data_ptr(),
+        centred=centred.data_ptr(),
+        norm2=norm2.data_ptr(),
+    )
+    torch.cuda.synchronize()
+
+
+def record_launches(seen: set[str]) -> None:
     """Note in `seen` what is launched."""
     launch = _native.Kernels.launch
 
@@ -112,10 +129,15 @@ def record_launches(device: torch.device, seen: set[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dry-run", action="store_true")
-    device = choose_device(dry_run=parser.parse_args().dry_run)
+    parser.add_argument("--planted", action="store_true")
+    given = parser.parse_args()
+    device = choose_device(dry_run=given.dry_run)
     torch.manual_seed(0)
+    if given.planted:
+        read_beyond(device)
+        return
     seen: set[str] = set()
-    record_launches(device, seen)
+    record_launches(seen)
     features(device)
     searches(device)
     module = _native.kernels(device).module

@@ -122,7 +122,7 @@ def table(budget: dict[Key, Row], double: bool) -> str:
 
 
 def _worst(budget: dict[Key, Row], kernels: list[str], arch: str) -> Row:
-    rows = [budget[kernel, arch] for kernel in kernels if (kernel, arch) in budget]
+    rows = [budget[kernel, arch] for kernel in kernels]
     most = [max(getattr(row.resources, what) for row in rows) for what in ("registers", "shared")]
     return Row(max(row.threads for row in rows), Resources(*most))
 

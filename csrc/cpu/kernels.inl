@@ -122,27 +122,6 @@ struct RowSums {
   T value, size, by_shift, alpha2;
 };
 
-// What row j of the text adds.  A function of its own: locals of a simd loop's body that are
-// structs are given an array each before inlining, and the loop is not vectorised.
-template <bool kGradient, class G, typename T>
-WSFAST_FN void add_row(const G& g, PairState<T> pair, T c2, T inv_b, T reach, T word_delta,
-                       T delta2, T* score, T* mean, T* value, T* size, T* by_shift, T* alpha2) {
-  const PairChange<T> change = g.pair(pair, *score);
-  const T c_delta = (word_delta - *mean) * inv_b;
-  const RowChange<T> row = row_change(change, c2, c_delta, delta2);
-  *value += row.norm2;
-  if constexpr (kGradient) {
-    const T shift = row.by_shift * inv_b;
-    *score = row.by_score;
-    *mean = -shift;
-    *by_shift += shift;
-    *alpha2 += change.alpha * change.alpha;
-  } else {
-    const T far = reach * inv_b;
-    *size += change.q * change.q * larger(c2, far * far) + change.alpha * change.alpha * delta2;
-  }
-}
-
 // All rows but the perturbed word's own, whose entries in the state are neutral: it adds exactly 0.
 template <bool kGradient, class G, typename T>
 RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* products,
@@ -351,9 +330,6 @@ void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const
 
 // ---- the ascent's step
 // ---------------------------------------------------------------------------------------------
-
-inline float root(float x) { return __builtin_sqrtf(x); }
-inline double root(double x) { return __builtin_sqrt(x); }
 
 template <typename T>
 void copy_row(T* to, const T* from, Index d) {

@@ -77,21 +77,9 @@ __device__ __forceinline__ void add_other_rows(const G& g, const PositionState<T
   const T* __restrict__ others = G::kExponential ? logit : p.others + offset;
 #pragma unroll 1
   for (Index j = threadIdx.x; j < p.n; j += kThreads) {
-    const PairChange<T> change = g.pair(PairState<T>{logit[j], a[j], b[j], others[j]}, score[j]);
-    const T c_delta = (word_delta - mean[j]) * inv_b[j];
-    const RowChange<T> row = row_change(change, c2[j], c_delta, delta2);
-    sums[kValue] += row.norm2;
-    if constexpr (kGradient) {
-      const T shift = row.by_shift * inv_b[j];
-      score[j] = row.by_score;
-      mean[j] = -shift;
-      sums[kSizeOrShift] += shift;
-      sums[kAlpha2] += change.alpha * change.alpha;
-    } else {
-      const T far = reach[j] * inv_b[j];
-      sums[kSizeOrShift] +=
-          change.q * change.q * larger(c2[j], far * far) + change.alpha * change.alpha * delta2;
-    }
+    add_row<kGradient>(g, PairState<T>{logit[j], a[j], b[j], others[j]}, c2[j], inv_b[j], reach[j],
+                       word_delta, delta2, score + j, mean + j, &sums[kValue], &sums[kSizeOrShift],
+                       &sums[kSizeOrShift], &sums[kAlpha2]);
   }
 }
 

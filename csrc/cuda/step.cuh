@@ -8,9 +8,6 @@ namespace wsfast {
 namespace cuda {
 namespace {
 
-__device__ __forceinline__ float root(float x) { return __builtin_sqrtf(x); }
-__device__ __forceinline__ double root(double x) { return __builtin_sqrt(x); }
-
 template <int kThreads, int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads, kResident / kThreads)
     step_kernel(const __grid_constant__ StepRows<T> in) {

@@ -1,4 +1,4 @@
-"""Every instruction set that this machine runs."""
+"""Every instruction set that this machine runs, and the CUDA kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import pytest
 
 from wsfast import _native
 
+LEVELS = [
+    "baseline",
+    pytest.param("avx2", marks=pytest.mark.needs("avx2")),
+    pytest.param("avx512", marks=pytest.mark.needs("avx512")),
+]
 
-@pytest.fixture(
-    params=[
-        "baseline",
-        pytest.param("avx2", marks=pytest.mark.needs("avx2")),
-        pytest.param("avx512", marks=pytest.mark.needs("avx512")),
-    ]
-)
+
+@pytest.fixture(params=LEVELS)
 def level(request, isa):
     isa(request.param)
     assert _native.CPU.require().isa_used() == request.param
+    return request.param
+
+
+@pytest.fixture(params=[*LEVELS, pytest.param("cuda", marks=pytest.mark.needs("cuda_on_cpu"))])
+def kernels(request, isa):
+    """The kernels that ``backend="native"`` takes: one instruction set, or CUDA's."""
+    if request.param == "cuda":
+        request.getfixturevalue("cuda_on_cpu")
+    else:
+        isa(request.param)
     return request.param

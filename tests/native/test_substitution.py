@@ -24,7 +24,7 @@ LANES = {torch.float32: 16, torch.float64: 8}
 
 @weight_fns
 @dtypes
-def test_sizes(level, weight_fn, normalize, dtype):
+def test_sizes(kernels, weight_fn, normalize, dtype):
     """Words and candidates around the width of a vector and of a group of rows."""
     lanes, workspace, dominated = LANES[dtype], Workspace(CPU), 0
     few = (1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes + 1)
@@ -42,7 +42,7 @@ def test_sizes(level, weight_fn, normalize, dtype):
 
 @weight_fns
 @dtypes
-def test_positions(level, weight_fn, normalize, dtype):
+def test_positions(kernels, weight_fn, normalize, dtype):
     """Some positions alone, in any number; memory that an earlier tile has filled."""
     X, W = random_text(9, 5, 3)
     X[4] *= 3
@@ -62,7 +62,7 @@ def test_positions(level, weight_fn, normalize, dtype):
 @weight_fns
 @dtypes
 @pytest.mark.parametrize("kind", KINDS)
-def test_hard_texts(level, weight_fn, normalize, dtype, kind):
+def test_hard_texts(kernels, weight_fn, normalize, dtype, kind):
     X, W, E, _ = hard_text(kind, weight_fn, normalize)
     agree(
         state_of(X, W, weight_fn, normalize, dtype),
@@ -74,7 +74,7 @@ def test_hard_texts(level, weight_fn, normalize, dtype, kind):
 
 @weight_fns
 @dtypes
-def test_layout_of_candidates(level, weight_fn, normalize, dtype):
+def test_layout_of_candidates(kernels, weight_fn, normalize, dtype):
     X, W = random_text(4, 3, 3, dtype)
     E = random_text(10, 3, 4, dtype)[0]
     state = state_of(X, W, weight_fn, normalize, dtype)
@@ -110,12 +110,12 @@ def test_thread_count_changes_no_bit(weight_fn, normalize, dtype, monkeypatch):
 
 @weight_fns
 @dtypes
-def test_threshold(level, weight_fn, normalize, dtype):
+def test_threshold(kernels, weight_fn, normalize, dtype):
     """What may reach it is computed in full, in whole blocks; the rest stays below it."""
     X, W = random_text(13, 6, 7, dtype)
-    E = random_text(90, 6, 8, dtype)[0] * torch.linspace(0.2, 2, 90, dtype=dtype)[:, None]
+    E = random_text(300, 6, 8, dtype)[0] * torch.linspace(0.05, 2, 300, dtype=dtype)[:, None]
     state = state_of(X, W, weight_fn, normalize, dtype)
-    tiles, own = NativeTiles(state, 90, Workspace(CPU)), own_scores(E, W)
+    tiles, own = NativeTiles(state, 300, Workspace(CPU)), own_scores(E, W)
     plain = [x.clone() for x in tiles.squares(E, own)]
     norms = plain[0].clamp(min=0).double().sqrt()
     lowest = torch.full((13,), -torch.inf, dtype=torch.float64)
@@ -135,7 +135,7 @@ def test_threshold(level, weight_fn, normalize, dtype):
     assert not bool((tiles.squares(E, own, highest).value > plain[0]).any())
 
 
-def test_threshold_allows_for_rounding(level):
+def test_threshold_allows_for_rounding(kernels):
     """Nearly nothing but the row of the candidate itself changes, whose bound is then known."""
     X = torch.tensor([[9.93, 1.0], [10.0, 0.0], [-10.0, 0.0]])
     W = torch.tensor([[10 * math.sqrt(2), 0.0], [0.0, 100.0]])

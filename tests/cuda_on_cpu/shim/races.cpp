@@ -31,17 +31,17 @@ __global__ void race_past_shuffle(int* out) {
 __global__ void race_of_blocks(int* out) { out[threadIdx.x] += 1; }
 __global__ void race_of_copies(int* out) {
   WSFAST_SHARED(int4, to, 32);
-  copy_async(to + threadIdx.x, out + 4 * threadIdx.x, 16);
+  const int i = threadIdx.x;
+  to[i] = make_int4(i, i, i, i);
+  __syncwarp();
+  const int seen = to[(i + 1) % 32].x;
+  copy_async(to + i, out + 4 * i, 16);  // others may still be reading
+  __syncwarp();
   close_copies();
   await_copies<0>();
-  __syncwarp();
-  const int seen = to[(threadIdx.x + 1) % 32].x;
-  copy_async(to + threadIdx.x, out + 4 * threadIdx.x, 16);  // others may still be reading
-  close_copies();
-  await_copies<0>();
-  __syncwarp();
-  out[threadIdx.x * 4] = seen + to[threadIdx.x].x;
+  out[4 * i] = seen + to[i].x;
 }
+
 template <void (*kKernel)(int*), int kBlocks, int kThreads>
 void race() {
   std::vector<int> out(4 * kThreads);

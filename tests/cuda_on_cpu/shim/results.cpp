@@ -200,18 +200,18 @@ __global__ void read_unset(float* out, int* indices) {
   WSFAST_SHARED(float, unset, 33);
   WSFAST_SHARED(int, unset_indices, 33);
   WSFAST_DYNAMIC_SHARED(float, unset_too);
-  if (threadIdx.x == 0) out[blockIdx.x] = unset[32];
-  if (threadIdx.x == 0) indices[blockIdx.x] = unset_indices[32];
-  if (threadIdx.x == 1) out[2 + blockIdx.x] = unset_too[2];
+  const int i = threadIdx.x;
+  if (i < 33) out[33 * blockIdx.x + i] = unset[i] + unset_too[i % 3];
+  if (i < 33) indices[33 * blockIdx.x + i] = unset_indices[i];
   __syncthreads();
-  unset[threadIdx.x] = 1;  // the next block must not see it
-  if (threadIdx.x < 3) unset_too[threadIdx.x] = 1;
+  if (i < 33) unset[i] = 1, unset_indices[i] = 1;  // the next block must not see it
+  if (i < 3) unset_too[i] = 1;
 }
 
 void poison() {
-  float out[4] = {};
-  int indices[2] = {};
-  CHECK(launch(read_unset, dim3(2), 32, 12, nullptr, out, indices) == 0);
+  float out[2 * 33] = {};
+  int indices[2 * 33] = {};
+  report(launch(read_unset, dim3(2), 64, 12, nullptr, out, indices));
   for (const float value : out) CHECK(std::isnan(value));
   for (const int index : indices) CHECK(index == -1);
 }
@@ -241,6 +241,7 @@ __global__ void copies(const float4* from, float* out, int bytes) {
   WSFAST_SHARED(float4, to, 3 * 32);
   const int i = threadIdx.x;
   for (int group = 0; group < 3; ++group) {
+    to[group * 32 + i] = make_float4(1, 1, 1, 1);  // of which nothing is left
     copy_async(to + group * 32 + i, from + group * 32 + i, group == 1 ? bytes : 16);
     close_copies();
   }
