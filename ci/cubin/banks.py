@@ -36,7 +36,7 @@ ALLOWED = (
         r"features_kernel<",
         r"STS(\.64)?$",
         2,
-        "eight stores a tile of partial scores and one of weights, laid out for those who read",
+        "the one store of weights a tile, laid out for those who read them",
     ),
     Allowed(
         r"features_kernel<double, ",

@@ -36,13 +36,20 @@ struct Layout {
   static constexpr std::size_t kWithStatic = kBytes + (4 << 10);  // the block's fixed arrays
 };
 
+__device__ __forceinline__ void store_pair(float* to, float x, float y) {
+  *reinterpret_cast<float2*>(to) = make_float2(x, y);
+}
+__device__ __forceinline__ void store_pair(double* to, double x, double y) {
+  *reinterpret_cast<double2*>(to) = make_double2(x, y);
+}
+
 // `kept` numbers of a row that are a multiple of 16 bytes.
 __device__ __forceinline__ void store_four(float* to, const float (&x)[4], int) {
   *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
 }
 __device__ __forceinline__ void store_four(double* to, const double (&x)[4], int kept) {
-  *reinterpret_cast<double2*>(to) = make_double2(x[0], x[1]);
-  if (kept > 2) *reinterpret_cast<double2*>(to + 2) = make_double2(x[2], x[3]);
+  store_pair(to, x[0], x[1]);
+  if (kept > 2) store_pair(to + 2, x[2], x[3]);
 }
 
 template <typename T, typename Word, int kBlocks, bool kWide>
@@ -116,17 +123,20 @@ struct Block {
     }
   }
 
-  // Where a score of the tile lies among the partial sums of a warp: rows two apart in other banks.
+  // Where a score of the tile lies among the partial sums of a warp: rows that are written together
+  // start in other banks.
   static __device__ __forceinline__ int place_of(int row, int key) {
-    return row * kKeys + (key ^ (row & 2) * 4);
+    constexpr int kMoved = sizeof(T) == sizeof(float) ? 2 : 1;
+    return row * kKeys + (key ^ (row & kMoved) * (8 / kMoved));
   }
   __device__ __forceinline__ void put_partial(T* partial, const T (&scores)[2][4]) const {
     T* mine = partial + warp * kRows * kKeys;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        mine[place_of(g + e / 2 * 8, 8 * half + 2 * t + e % 2)] = scores[half][e];
+      for (int low = 0; low < 2; ++low)
+        store_pair(mine + place_of(g + 8 * low, 8 * half + 2 * t), scores[half][2 * low],
+                   scores[half][2 * low + 1]);
     }
   }
   static __device__ __forceinline__ T sum_partial(const T* partial, int row, int key) {

@@ -22,8 +22,9 @@ _KERNELS = _native.kernels
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    on_cpu = item.config.getoption("--cuda-on-cpu")
-    item.add_marker(pytest.mark.needs("cuda_on_cpu" if on_cpu else "cuda"))
+    need = "cuda_on_cpu" if item.config.getoption("--cuda-on-cpu") else "cuda"
+    if not any(need in mark.args for mark in item.iter_markers("needs")):
+        item.add_marker(pytest.mark.needs(need))
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from parameters import dtypes, weight_fns
 
 from wsfast import raf_features, raf_sensitivity, word_sensitivity
 
-# A search ends where steps raise the norm by less than 1e-4 of itself: rounding moves that place.
-SAME_END = {torch.float32: 5e-3, torch.float64: 5e-3}
+# A search ends where steps raise the norm by less than 1e-4 of itself: rounding moves that place,
+# and where the objective has kinks it may lead to another one.
+SAME_END = 3e-2
 
 
 def check_value(result, X, W, weight_fn="softmax", normalize=True):
@@ -35,9 +36,7 @@ def test_sizes(text, on_cpu, weight_fn, normalize, dtype):
             assert value.device == X.device
         check_value(result, X, W, weight_fn, normalize)
         other = on_cpu(raf_sensitivity, X, W, **options)
-        torch.testing.assert_close(
-            result.per_word.cpu(), other.per_word, rtol=SAME_END[dtype], atol=1e-6
-        )
+        torch.testing.assert_close(result.per_word.cpu(), other.per_word, rtol=SAME_END, atol=1e-6)
 
 
 @pytest.mark.needs("cuda", "native")
@@ -47,9 +46,7 @@ def test_long_texts(text, on_cpu, dtype):
     X, W = text(40, 768, dtype, texts=2)
     result = raf_sensitivity(X, W)
     other = on_cpu(raf_sensitivity, X, W)
-    torch.testing.assert_close(
-        result.per_word.cpu(), other.per_word, rtol=SAME_END[dtype], atol=1e-6
-    )
+    torch.testing.assert_close(result.per_word.cpu(), other.per_word, rtol=SAME_END, atol=1e-6)
     assert result.info["backend"] == "native"
 
 

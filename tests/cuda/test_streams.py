@@ -93,7 +93,9 @@ def test_substitution_on_a_stream(text, changes, dtype):
 
     def run(rows):
         tiles = NativeTiles(state, 90, Workspace(X.device))
-        return [x.clone() for x in tiles.squares(rows, own)]
+        plain = [x.clone() for x in tiles.squares(rows, own)]
+        screened, low = tiles.screened(rows, own, rows.new_zeros(40), None)
+        return [*plain, *screened, low]
 
     check_stream(run, E)
 
@@ -104,13 +106,17 @@ def test_substitution_on_a_stream(text, changes, dtype):
 @contextmanager
 def no_waiting() -> Iterator[None]:
     """An error where the host waits for the device."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the mode is a prototype
-        torch.cuda.set_sync_debug_mode("error")
+    _set_waiting("error")
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        _set_waiting("default")
+
+
+def _set_waiting(mode: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is a prototype
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def test_waiting_would_show(device):

@@ -73,6 +73,18 @@ def test_several_tiles(device, weight_fn, normalize, dtype):
     same(search(X, E, W, device, dtype, self_scores=kept, **options), once, rtol=1e-6)
 
 
+@weight_fns
+@dtypes
+def test_more_words_than_a_block_holds_at_a_time(device, weight_fn, normalize, dtype):
+    X, W, E = torch.randn(70, 5), torch.randn(5, 5) + torch.eye(5), torch.randn(67, 5)
+    X[40] *= 4
+    truth = changes(X, W, E, weight_fn, normalize)
+    options = {"weight_fn": weight_fn, "normalize": normalize}
+    matches(search(X, E, W, device, dtype, **options), truth)
+    table = search(X, E, W, device, dtype, full=True, **options).table
+    assert error(table, truth) <= ACCURACY[dtype]
+
+
 @dtypes
 def test_self_scores(device, dtype):
     E, W = torch.randn(70, 12, dtype=dtype), torch.randn(2, 12, 12, dtype=dtype)

@@ -50,7 +50,9 @@ def build(folder: Path, sanitize: str | None = None) -> Path:
     objects = [future.result() for future in done]
     module = folder / f"_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not _newer(module, objects):
-        _run([*COMPILER, "-shared", *more, *map(str, objects), "-o", str(module)])
+        linked = module.with_suffix(f".{os.getpid()}")
+        _run([*COMPILER, "-shared", *more, *map(str, objects), "-o", str(linked)])
+        linked.replace(module)
     return module
 
 
@@ -59,8 +61,12 @@ def _compile(source: Path, folder: Path, more: list[str]) -> Path:
     # Written by the compiler: "made: source header \ header ...".
     headers = made.with_suffix(".d")
     if not headers.is_file() or not _newer(made, _headers(headers)):
-        flags = [OPTIMIZE[source.suffix], *FLAGS, *more, "-MMD", "-MF", str(headers)]
-        _run([*COMPILER, *flags, "-x", "c++", "-c", str(source), "-o", str(made)])
+        # Other processes may build here too: they never see half a file.
+        listed, compiled = (folder / f"{source.stem}.{os.getpid()}.{kind}" for kind in "do")
+        flags = [OPTIMIZE[source.suffix], *FLAGS, *more, "-MMD", "-MF", str(listed)]
+        _run([*COMPILER, *flags, "-x", "c++", "-c", str(source), "-o", str(compiled)])
+        listed.replace(headers)
+        compiled.replace(made)
     return made
 
 

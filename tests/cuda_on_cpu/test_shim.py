@@ -75,6 +75,7 @@ RACES = [
     "race_past_shuffle",
     "race_of_blocks",
     "race_of_copies",
+    "race_of_sources",
 ]
 
 

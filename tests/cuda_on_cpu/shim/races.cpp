@@ -42,6 +42,16 @@ __global__ void race_of_copies(int* out) {
   out[4 * i] = seen + to[i].x;
 }
 
+__global__ void race_of_sources(int* out) {
+  WSFAST_SHARED(int4, to, 32);
+  const int i = threadIdx.x;
+  copy_async(to + i, out + 4 * i, 16);
+  close_copies();
+  out[4 * ((i + 1) % 32)] = i;  // may be copied or not
+  __syncwarp();
+  await_copies<0>();
+}
+
 template <void (*kKernel)(int*), int kBlocks, int kThreads>
 void race() {
   std::vector<int> out(4 * kThreads);
@@ -54,6 +64,7 @@ const Case kCases[] = {
     {"race_past_shuffle", race<race_past_shuffle, 1, 32>},
     {"race_of_blocks", race<race_of_blocks, 2, 64>},
     {"race_of_copies", race<race_of_copies, 1, 32>},
+    {"race_of_sources", race<race_of_sources, 1, 32>},
 };
 
 }  // namespace

@@ -196,24 +196,23 @@ void atomic_results() {
 
 // ---- shared memory
 
-__global__ void read_unset(float* out, int* indices) {
-  WSFAST_SHARED(float, unset, 33);
-  WSFAST_SHARED(int, unset_indices, 33);
-  WSFAST_DYNAMIC_SHARED(float, unset_too);
+__global__ void read_unset(int* is_poison) {
+  WSFAST_SHARED(float, numbers, 33);
+  WSFAST_SHARED(int, indices, 33);
+  WSFAST_DYNAMIC_SHARED(float, more);
   const int i = threadIdx.x;
-  if (i < 33) out[33 * blockIdx.x + i] = unset[i] + unset_too[i % 3];
-  if (i < 33) indices[33 * blockIdx.x + i] = unset_indices[i];
+  is_poison[33 * blockIdx.x + i] =
+      std::isnan(numbers[i]) && indices[i] == -1 && std::isnan(more[i % 3]);
   __syncthreads();
-  if (i < 33) unset[i] = 1, unset_indices[i] = 1;  // the next block must not see it
-  if (i < 3) unset_too[i] = 1;
+  numbers[i] = 1;  // the next block must not see it
+  indices[i] = 1;
+  if (i < 3) more[i] = 1;
 }
 
 void poison() {
-  float out[2 * 33] = {};
-  int indices[2 * 33] = {};
-  report(launch(read_unset, dim3(2), 64, 12, nullptr, out, indices));
-  for (const float value : out) CHECK(std::isnan(value));
-  for (const int index : indices) CHECK(index == -1);
+  int is_poison[2 * 33] = {};
+  report(launch(read_unset, dim3(2), 33, 12, nullptr, is_poison));
+  for (const int is : is_poison) CHECK(is);
 }
 
 template <typename T>
@@ -390,10 +389,18 @@ __global__ void deep_and_stuck(int depth) {
   __syncwarp();
   CHECK(frame[depth] == 1);
 }
+__global__ void large_frame(int* out) {
+  volatile char frame[600];
+  for (int k = 0; k < 600; ++k) frame[k] = 1;
+  atomicAdd(out, static_cast<int>(frame[threadIdx.x]));
+}
 void after_failure() {
   std::vector<int> out(96);
   for (int depth = 0; depth < 3; ++depth) {
     CHECK(launch(deep_and_stuck, dim3(2), 64, 0, nullptr, depth) == cudaErrorLaunchFailure);
+    int sum = 0;
+    run(large_frame, 1, 96, &sum);
+    CHECK(sum == 96);
     run(relay, 1, 96, out.data(), 7);
     for (int i = 0; i < 96; ++i) CHECK(out[i] == (i + 7) % 96);
   }
