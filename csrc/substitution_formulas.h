@@ -13,9 +13,6 @@ namespace {
 
 using Index = std::int64_t;
 
-WSFAST_FN float root_of(float x) { return __builtin_sqrtf(x); }
-WSFAST_FN double root_of(double x) { return __builtin_sqrt(x); }
-
 template <typename T>
 struct OwnRow {  // rows of SubstitutionTile::attention
   T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;
@@ -40,7 +37,7 @@ WSFAST_FN void see_score(T score, T l, T* first, T* second, T* where) {
 // The bound of the rounding error of a score with a key.
 template <typename T>
 WSFAST_FN T key_error_of(const SubstitutionState<T>& in, T v2) {
-  return in.key_error * (root_of(v2) + in.shift);
+  return in.key_error * (root(v2) + in.shift);
 }
 
 template <class G, typename T>
@@ -68,7 +65,7 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   } else {
     own = g.share(own_score, Rest<T>{none, sum + g.weight_of(first, none)});
   }
-  const T v = root_of(v2), radius = larger(in.radius, v), given = v + in.shift;
+  const T v = root(v2), radius = larger(in.radius, v), given = v + in.shift;
   const T key_error = in.key_error * given, own_error = in.own_error * given * given;
   T blur, size;
   if constexpr (G::kExponential) {
@@ -167,7 +164,7 @@ WSFAST_FN void add_dominated(const G& g, const T* pair, T score, T v_mean, T v_w
 
 template <typename T>
 WSFAST_FN T score_error_of(const SubstitutionState<T>& in, T v2) {
-  return in.score_error * root_of(v2) + in.score_offset;
+  return in.score_error * root(v2) + in.score_offset;
 }
 
 template <class G, typename T>
@@ -205,7 +202,7 @@ WSFAST_FN void put_odds(const G& g, T top_word, T base_weight, T top_weight, T f
 template <class G, typename T>
 WSFAST_FN void close_bounds(const G&, const SubstitutionState<T>& in, T v2, T error, T strength,
                             T response, T own_size, T own_blur, T* size, T* blur) {
-  const T far = root_of(v2) + in.radius, far2 = far * far;
+  const T far = root(v2) + in.radius, far2 = far * far;
   const T felt = G::kExponential ? strength : response;
   *size = far2 * strength + own_size * own_size;
   *blur = far2 * error * error * felt + own_blur * own_blur;

@@ -207,9 +207,7 @@ def without_cuda(monkeypatch):
 
 @pytest.mark.usefixtures("without_cuda")
 def test_cuda_tensors_without_cuda_kernels_go_to_pytorch():
-    with pytest.warns(
-        RuntimeWarning, match="module _cuda.*nvcc was not found"
-    ):
+    with pytest.warns(RuntimeWarning, match="module _cuda.*nvcc was not found"):
         assert _backend.resolve(None, GPU) == "torch"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

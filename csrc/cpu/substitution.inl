@@ -271,8 +271,8 @@ struct NormsBlock {
     T reached = T(0);
 #pragma omp simd reduction(max : reached)
     for (Index l = 0; l < L; ++l)
-      reached = larger(reached, may_reach(position, product_error, known[l],
-                                          root_of(sums.direct[l]), size[l], root_of(blur[l])));
+      reached = larger(reached, may_reach(position, product_error, known[l], root(sums.direct[l]),
+                                          size[l], root(blur[l])));
     return reached > T(0);
   }
 

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kListThreads, kBlocksAtOnce<T>)
   const int lane = threadIdx.x % kWarp;
   const Index v = Index(blockIdx.x) * kListThreads + threadIdx.x;
   const bool there = v < in.candidates;
-  const T size = there ? in.size[v] : T(0), blur = there ? root_of(in.blur[v]) : T(0);
+  const T size = there ? in.size[v] : T(0), blur = there ? root(in.blur[v]) : T(0);
   for (Index p = blockIdx.y; p < in.positions; p += gridDim.y) {
     const bool possible =
         there && (in.allowed == nullptr || in.allowed[p * in.candidates + v] != 0);

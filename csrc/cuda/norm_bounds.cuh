@@ -17,15 +17,15 @@ constexpr T kMargin = sizeof(T) == 4 ? T(1e-6) : T(1e-14);
 template <typename T>
 __device__ __forceinline__ T lower_bound(T value, T size, T product_error, T blur) {
   const T least = value - T(2) * product_error * size * (T(1) + kMargin<T>);
-  const T root = least > T(0) ? root_of(least) : T(0);
-  const T low = root * (T(1) - kMargin<T>)-blur * (T(1) + kMargin<T>);
+  const T norm = least > T(0) ? root(least) : T(0);
+  const T low = norm * (T(1) - kMargin<T>)-blur * (T(1) + kMargin<T>);
   return least == least && low == low ? low : -Bits<T>::kHuge;  // not where either is not a number
 }
 template <typename T>
 __device__ __forceinline__ T upper_bound(T value, T size, T product_error, T blur) {
   const T most = value + T(2) * product_error * size * (T(1) + kMargin<T>);
-  const T root = most > T(0) ? root_of(most) : T(0);
-  const T high = (root + blur) * (T(1) + T(2) * kMargin<T>);
+  const T norm = most > T(0) ? root(most) : T(0);
+  const T high = (norm + blur) * (T(1) + T(2) * kMargin<T>);
   return most == most && high == high ? high : Bits<T>::kHuge;
 }
 

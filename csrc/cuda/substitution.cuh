@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksAtOnce<T>)
     const OwnRow<T> own = own_row_at(tile, column.at);
     close_bounds(g, in, v2, error, sums[0], sums[1], *own.size, *own.blur, tile.size + column.at,
                  tile.blur + column.at);
-    *own.blur = root_of(sums[2]);
+    *own.blur = root(sums[2]);
   }
 }
 
@@ -166,7 +166,7 @@ __device__ __forceinline__ Squares<T> known_squares(const SubstitutionState<T>& 
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
     const T moved = column.get(own_row_at(tile, 0).blur), size = column.get(tile.size),
-            blur = root_of(column.get(tile.blur));
+            blur = root(column.get(tile.blur));
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);
@@ -295,7 +295,7 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
-    const T size = column.get(tile.size), blur = root_of(column.get(tile.blur));
+    const T size = column.get(tile.size), blur = root(column.get(tile.blur));
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);

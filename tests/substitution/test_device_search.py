@@ -89,6 +89,23 @@ def test_ties_stand_by_position_then_candidate(begun_anew, monkeypatch, weight_f
     assert not begun_anew
 
 
+@pytest.mark.parametrize("later", [70, 150], ids=["in the tile", "in a later one"])
+def test_ties_that_differ(monkeypatch, later):
+    """The larger of two values that count as tied does not displace the one that stands first."""
+    X, E, W = problem(5, 4, 200, 5)
+    E[10] = 2 * E.abs().amax(0)
+    E[later] = E[10] * (1 + 3e-10)
+    truth = changes(X, W, E)
+    i = int(truth[:, 10].argmax())
+    assert int(truth.argmax()) == 200 * i + later
+    assert 1e-11 < float(truth[i, later] / truth[i, 10] - 1) < 1e-9
+    monkeypatch.setattr(search, "_COLUMNS", 96)
+    for k in (1, 2):
+        result = native(X, E, W, top_k=k)
+        assert int(result.top_candidate[0]) == int(result.best_candidate[i]) == 10
+        matches(result, truth)
+
+
 @dtypes
 def test_choices_of_each_position(begun_anew, monkeypatch, dtype):
     """Positions that may take all, some and one; none may take the best of all."""
