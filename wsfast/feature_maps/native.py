@@ -37,7 +37,8 @@ def fused_features(
 ) -> Tensor:
     """φ (B, R, n, d) of words (B, n, d) and queries XW (B, R, n, d), in one pass over the words.
 
-    `words` may be bfloat16 where `queries` are float32; `mask` is (B, n). CUDA kernels only.
+    `words` may be bfloat16 where `queries` are float32; `mask` is (B, n), and φ of masked words is
+    0. CUDA kernels only.
     """
     return _fused(words, queries, weight_fn, mask, scale, with_statistics=False)[0]
 

@@ -162,9 +162,8 @@ def _compute(
     if backend == "native":
         if _native.kernels(X.device).gpu:
             words = X if given is None else given.view_as(X)
-            phi = fused_features(words, queries, fn, mask, X.shape[-1] ** -0.5)
-        else:
-            phi = _native_features(X.contiguous(), queries, fn, mask)
+            return fused_features(words, queries, fn, mask, X.shape[-1] ** -0.5).contiguous()
+        phi = _native_features(X.contiguous(), queries, fn, mask)
     elif backend == "torch" and fn.exponential:
         words = X[:, None].expand_as(queries)
         seen = None if part is None else part.unsqueeze(-2).expand(*queries.shape[:-1], X.shape[1])
