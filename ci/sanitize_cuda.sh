@@ -21,7 +21,13 @@ compile() { # OBJECTS FLAGS SOURCE: an object in the folder OBJECTS
     -DWSFAST_CUDA_ON_CPU -Itests/cuda_on_cpu/include -Icsrc $2 -x c++ -c "$3" -o "$1/$(basename "$3").o"
 }
 run() { # PROGRAM ORDER
-  CUDA_ON_CPU_ORDER=$2 "$1" >"$build/$2.log" 2>&1 || { echo "order $2:"; cat "$build/$2.log"; exit 1; }
+  local log=$build/$2.log
+  CUDA_ON_CPU_ORDER=$2 "$1" >"$log" 2>&1 && return
+  cat "$log"
+  echo "FAILED: order $2; lines that the sanitizer did not find:"
+  sed -n '/:[0-9]* (/!s/^ *#.*[(/]driver+\(0x[0-9a-f]*\)).*/\1/p' "$log" | head -2 |
+    addr2line -ifCe "$1"
+  exit 1
 }
 export -f compile run
 

@@ -55,20 +55,33 @@ def test_every_size(weight_fn, normalize, dtype):
 @functions
 @dtypes
 def test_value_and_gradient(order, fn, dtype):
-    """Every kernel of a step, against autograd of the closed form in float64."""
     for n, d in SMALL:
-        X, W = hard_problem(n, d, torch.float64)
-        exact = state(X, W, fn)
-        given = state(X, W, fn, "native", dtype)
-        delta = some_deltas(n, 2, d, dtype)
-        value, gradient = NativeEvaluator(given, 2).value_and_gradient(delta)
-        wanted, slope = TorchEvaluator(exact).value_and_gradient(delta.double())
-        limit = {torch.float32: 2e-4, torch.float64: 1e-10}[dtype]
-        size = wanted.abs().clamp(min=1e-3 * float(exact.words.square().sum()))
-        assert float(((value.double() - wanted).abs() / size).max()) <= limit, (n, d)
-        steep = slope.norm(dim=-1).clamp(min=1e-3 * float(size.max()))
-        error = (gradient.double() - slope).norm(dim=-1) / steep
-        assert float(error.max()) <= 5 * limit, (n, d)
+        step_agrees(n, d, fn, dtype)
+
+
+@pytest.mark.parametrize("fn", SEARCHED[:3], ids=str)
+@dtypes
+def test_value_and_gradient_of_larger_texts(fn, dtype):
+    """Rows longer than a warp and than a block, read one number at a time or 16 bytes."""
+    for n, d in [(129, 3), (300, 8), (64, 96), (65, 130), (5, 384), (3, 768), (2, 1000), (2, 1024)]:
+        step_agrees(n, d, fn, dtype)
+
+
+def step_agrees(n, d, fn, dtype):
+    """Every kernel of a step, against autograd of the closed form in float64."""
+    X, W = hard_problem(n, d, torch.float64)
+    index = torch.arange(n) if n < 100 else torch.tensor([0, 1, n // 2, n - 1])
+    exact = state(X, W, fn).select(index)
+    given = state(X, W, fn, "native", dtype).select(index)
+    delta = some_deltas(len(index), 2, d, dtype)
+    value, gradient = NativeEvaluator(given, 2).value_and_gradient(delta)
+    wanted, slope = TorchEvaluator(exact).value_and_gradient(delta.double())
+    limit = {torch.float32: 2e-4, torch.float64: 1e-10}[dtype]
+    size = wanted.abs().clamp(min=1e-3 * float(exact.words.square().sum()))
+    assert float(((value.double() - wanted).abs() / size).max()) <= limit, (n, d)
+    steep = slope.norm(dim=-1).clamp(min=1e-3 * float(size.max()))
+    error = (gradient.double() - slope).norm(dim=-1) / steep
+    assert float(error.max()) <= 5 * limit, (n, d)
 
 
 @functions

@@ -55,6 +55,20 @@ def test_sizes(order, weight_fn, normalize, dtype):
 
 @weight_fns
 @dtypes
+def test_larger_texts(weight_fn, normalize, dtype):
+    """More words than a chunk of rows, at some positions; every width of words."""
+    for n, d in [(64, 1), (129, 8), (300, 3), (65, 64), (33, 96), (5, 384), (3, 768), (2, 1000)]:
+        index = range(n) if n < 70 else (0, 1, n // 2, n - 2, n - 1)
+        state, W = text(n, d, weight_fn, normalize, dtype, [*index])
+        E = random_text(70, d, 100 + d)[0]
+        agree(state, E, own_scores(E, W), Workspace(CPU))
+    state, W = text(2, 1024, weight_fn, normalize, dtype)
+    E = random_text(3, 1024, 5)[0]
+    agree(state, E, own_scores(E, W), Workspace(CPU))
+
+
+@weight_fns
+@dtypes
 def test_positions(weight_fn, normalize, dtype):
     """Some positions alone, in any number; memory that an earlier tile has filled."""
     E, workspace = random_text(90, 5, 8)[0], Workspace(CPU)

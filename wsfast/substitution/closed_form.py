@@ -124,7 +124,10 @@ class TorchTiles:
         by_mean = rest * torch.lerp(at.largest.rest, torch.ones_like(here), here)
         by_top = (1 - here) * rest * at.largest.own
         scale = 1 / (1 - removed) if state.weight_fn.normalize else torch.ones_like(removed)
-        word2, word_phi = gram.diagonal()[i, None], phi_words[torch.arange(len(i)), i][:, None]
+        word2, word_phi = (
+            gram.diagonal()[i, None],
+            phi_words[torch.arange(len(i), device=i.device), i][:, None],
+        )
         with_phi = (
             by_mean * mean_phi + by_top * phi_words[:, at.top] - removed * word_phi + own * v_phi[i]
         )
