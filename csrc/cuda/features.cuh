@@ -355,6 +355,8 @@ int choose_features(const FeatureRows<T, Word>& in, Stream stream) {
     if (holds(Layout<Word, 8>{})) return launch_features<T, Word, 8, false>(in, stream);
     if (Layout<Word, 8>::kWithStatic <= shared_limit())
       return launch_features<T, Word, 8, true>(in, stream);
+  } else if (Layout<Word, 3>::kWithStatic > shared_limit()) {
+    return launch_features<T, Word, 1, true>(in, stream);
   }
   return launch_features<T, Word, 3, true>(in, stream);
 }

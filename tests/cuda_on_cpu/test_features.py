@@ -80,6 +80,17 @@ def test_a_text_does_not_depend_on_its_batch(dtype):
             assert torch.equal(alone[0, 0], phi[b, r])
 
 
+@dtypes
+@pytest.mark.parametrize("limit", [166912, 101376], ids=["A100", "consumer"])
+def test_devices_with_less_shared_memory(monkeypatch, dtype, limit):
+    """Slabs where a block cannot hold all columns: the same φ."""
+    monkeypatch.setenv("CUDA_ON_CPU_SHARED_LIMIT", str(limit))
+    for d in (384, 768, 1024, 1100):
+        X, W = text_batch(1, 18, d, dtype)
+        phi = raf_features(X, W[:1], backend="native")
+        check(phi, truth(X, W[:1], "softmax", True))
+
+
 @weight_fns
 @dtypes
 def test_masks(weight_fn, normalize, dtype):
@@ -194,6 +205,17 @@ def test_numbers_that_are_not_finite_stay_so():
     X = torch.full((3, 4), 1e25)
     rows = fused_text(X, X, WeightFn("relu"))
     assert not bool(rows.phi.isfinite().all())
+
+
+def test_an_error_is_reported_once(monkeypatch):
+    """The launch after one that failed is none the worse for it."""
+    X = torch.randn(3, 384) / 10  # more than may be used without asking
+    with monkeypatch.context() as patch:
+        patch.setenv("CUDA_ON_CPU_SHARED_LIMIT", "1024")
+        with pytest.raises(RuntimeError, match=r"CUDA kernel raf_features: .*shared memory"):
+            fused_features(X[None], X[None, None], WeightFn("softmax"), None, 1.0)
+    phi = fused_features(X[None], X[None, None], WeightFn("softmax"), None, 1.0)
+    torch.testing.assert_close(phi[0, 0], (X @ X.mT).softmax(-1) @ X, rtol=1e-4, atol=1e-4)
 
 
 def test_no_text_is_no_launch(cuda_on_cpu):
