@@ -162,11 +162,15 @@ def test_set_isa_refuses_an_unknown_level(isa):
 # -- without the compiled module -------------------------------------------------------------------
 
 
+def lose(monkeypatch, compiled, reason):
+    """As where the module was not built."""
+    for name, value in (("module", None), ("reason", reason), ("_warned", False)):
+        monkeypatch.setattr(compiled, name, value)
+
+
 @pytest.fixture
 def without_module(monkeypatch):
-    monkeypatch.setattr(_native.CPU, "module", None)
-    monkeypatch.setattr(_native.CPU, "reason", "no compiler here")
-    monkeypatch.setattr(_native.CPU, "_warned", False)
+    lose(monkeypatch, _native.CPU, "no compiler here")
 
 
 @pytest.mark.usefixtures("without_module")
@@ -200,9 +204,7 @@ GPU = torch.device("cuda")
 
 @pytest.fixture
 def without_cuda(monkeypatch):
-    monkeypatch.setattr(_native.CUDA, "module", None)
-    monkeypatch.setattr(_native.CUDA, "reason", "nvcc was not found")
-    monkeypatch.setattr(_native.CUDA, "_warned", False)
+    lose(monkeypatch, _native.CUDA, "nvcc was not found")
 
 
 @pytest.mark.usefixtures("without_cuda")

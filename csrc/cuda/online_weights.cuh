@@ -51,23 +51,15 @@ __device__ __forceinline__ double log_of(double x) { return log(x); }
 template <typename T>
 constexpr T kNoScore = -Bits<T>::kHuge;
 
-template <class Combine, typename T>
-__device__ __forceinline__ T over_row(Combine combine, T value) {
-#pragma unroll
-  for (int offset = kKeys / 2; offset > 0; offset /= 2)
-    value = combine(value, __shfl_xor_sync(kWholeWarp, value, offset));
-  return value;
-}
-
 // Takes a tile's scores into the row, one for each lane, kNoScore where there is no word; returns
 // this lane's weight.
 template <typename T>
 __device__ __forceinline__ T see_tile(const Weigh<T>& weigh, T score, int word, RowState<T>& row,
                                       TileChange<T>& change) {
-  const T tile_top = over_row(Larger{}, score);
+  const T tile_top = over_warp<kKeys>(Larger{}, score);
   // The first of equal scores.
   const int place =
-      over_row(Larger{}, score == tile_top && score > kNoScore<T> ? -word : INT32_MIN);
+      over_warp<kKeys>(Larger{}, score == tile_top && score > kNoScore<T> ? -word : INT32_MIN);
   const bool rises = place != INT32_MIN && tile_top > row.top_score;
   const T old_score = row.top_score;
   const int old_top = row.top;
@@ -79,7 +71,7 @@ __device__ __forceinline__ T see_tile(const Weigh<T>& weigh, T score, int word, 
   const bool counts = score != kNoScore<T> && word != row.top;
   change = {T(1), T(0), old_top};
   if (weigh.exponential()) {
-    T shift = over_row(Larger{}, counts ? score : kNoScore<T>);
+    T shift = over_warp<kKeys>(Larger{}, counts ? score : kNoScore<T>);
     shift = larger(shift, row.shift);
     if (again) shift = larger(shift, old_score);
     if (row.shift > kNoScore<T> && shift > row.shift) change.rescale = exp_of(row.shift - shift);
@@ -88,7 +80,7 @@ __device__ __forceinline__ T see_tile(const Weigh<T>& weigh, T score, int word, 
   // What is not a number must not vanish: ReLU and maxima would drop it.
   const T weight = !counts ? T(0) : score == score ? weigh(score, row.shift) : score;
   if (again) change.again = weigh(old_score, row.shift);
-  row.sum = row.sum * change.rescale + over_row(Add{}, weight) + change.again;
+  row.sum = row.sum * change.rescale + over_warp<kKeys>(Add{}, weight) + change.again;
   return weight;
 }
 

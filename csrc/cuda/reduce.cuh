@@ -23,11 +23,11 @@ struct Larger {
   }
 };
 
-// Every lane gets the result.
-template <class Combine, typename T>
+// Over each kLanes neighbours of a warp, which all get the result; all lanes of the warp take part.
+template <int kLanes = kWarp, class Combine, typename T>
 __device__ __forceinline__ T over_warp(Combine combine, T value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
     value = combine(value, __shfl_xor_sync(kWholeWarp, value, offset));
   return value;
 }
