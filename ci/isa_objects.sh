@@ -10,8 +10,8 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DWSFAST_DRIVER=ON >"
   { cat "$build/configure.log"; exit 1; }
 cmake --build "$build" -j "${MAX_JOBS:-$(nproc)}" --target wsfast_cpu
 
-mapfile -t objects < <(find "$build" -name 'kernels_*.o')
-((${#objects[@]} > 0)) || { echo "no kernels_*.o was built" >&2; exit 1; }
+mapfile -t objects < <(find "$build" -name 'kernels_*.o' -o -name 'random_*.o')
+((${#objects[@]} > 1)) || { echo "no kernels_*.o and random_*.o were built" >&2; exit 1; }
 for object in "${objects[@]}"; do
   # V, W, u: weak and unique symbols, of which the linker keeps one.
   if shared=$(nm --demangle --defined-only "$object" | grep -E ' [VvWwu] '); then

@@ -37,7 +37,7 @@ each() { # FUNCTION ARGUMENT...: runs FUNCTION ARGUMENT... LINE for every line o
 
 # The yardstick; ci/sanitize.sh has it under the sanitizers.
 mkdir "$build/cpu"
-printf '%s\n' csrc/cpu/{kernels_baseline,dispatch,isa,threads}.cpp | each compile "$build/cpu" ""
+printf '%s\n' csrc/cpu/{kernels_baseline,random_baseline,dispatch,isa,threads}.cpp | each compile "$build/cpu" ""
 for sanitizers in address,undefined thread; do
   echo "== sanitizers: $sanitizers"
   mkdir "$build/$sanitizers"

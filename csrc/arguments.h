@@ -101,6 +101,22 @@ struct AscentRows {
 constexpr int kScalars =
     5;  // sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta, own score coefficient
 
+// One evaluation of a linear functional of the change of phi, Theta (n, d), at M points Delta (CPU
+// only).
+template <typename T>
+struct FunctionalRows {
+  const T* by_shift;  // (P, n) theta_j.c_ji; 0 in the position's own row
+  const T* by_word;   // (P, n) theta_i.x_l
+  const T* delta;     // (M, d)
+  // (M, 3n + d) Delta [Y; Theta; K; W + W^T]^T; the first 3n columns become coefficients, the others
+  // what the bilinear form adds to the gradient.
+  T* products;
+  T* own_weight;  // (M, n) as in AscentRows
+  T* own_change;  // (M, n)
+  T* own_slope;   // (M, n), null for softmax
+  T* value;       // (M) sum of theta_j.delta_j
+};
+
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
 template <typename T>
 struct StepRows {
@@ -113,6 +129,28 @@ struct StepRows {
   T* best_gradient;   // (M, d)
   T* best_value;      // (M)
   T* beta;            // (M)
+};
+
+// A block of random weights: normals times `scale`, each a function of seed, draw, plane, row and
+// column alone.  A plane is the weights of one word, or those of a deeper layer.
+template <typename T>
+struct RandomBlock {
+  std::uint64_t seed;
+  std::uint32_t draw, plane;
+  std::int64_t first_row, rows, cols;
+  T scale;
+  T* out;  // (rows, cols)
+};
+
+// What such a block makes of a few words, without being held: z += V x.
+template <typename T>
+struct RandomProduct {
+  std::uint64_t seed;
+  std::uint32_t draw, plane;
+  std::int64_t rows, cols, texts;
+  T scale;
+  const T* x;  // (texts, cols)
+  T* z;        // (texts, rows)
 };
 
 // Rows less a common shift, and their squared norms.

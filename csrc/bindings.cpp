@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/dispatch.h"
@@ -34,7 +35,7 @@ const Kernels<double>& Cpu::kernels<double>() {
   return wsfast::kernels().f64;
 }
 
-// What CUDA does in fewer passes: raf_features, substitution_tile.
+// What CUDA does in fewer passes (raf_features, substitution_tile), or does not do.
 template <typename T>
 void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
   using Rows = AttentionRows<T>;
@@ -48,6 +49,20 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("mask", &Rows::mask), field("rows_per_mask", &Rows::rows_per_mask),
       field("top", &Rows::top), field("top_score", &Rows::top_score),
       field("others", &Rows::others));
+  using Functional = FunctionalRows<T>;
+  bind_struct<Cpu>(m, "FunctionalRows" + suffix, field("by_shift", &Functional::by_shift),
+                   field("by_word", &Functional::by_word), field("delta", &Functional::delta),
+                   field("products", &Functional::products),
+                   field("own_weight", &Functional::own_weight),
+                   field("own_change", &Functional::own_change),
+                   field("own_slope", &Functional::own_slope), field("value", &Functional::value));
+  m.def(
+      "functional_ascent",
+      [](const On<Cpu, PositionState<T>>& state, const On<Cpu, Functional>& rows, int threads) {
+        Cpu::kernels<T>().functional_ascent(state, rows, threads);
+      },
+      py::arg("state"), py::arg("rows"), py::arg("threads"),
+      py::call_guard<py::gil_scoped_release>());
   m.def(
       "substitution_norms",
       [](const State& state, const Tile& tile, int threads) {
@@ -58,10 +73,37 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
 }
 
 template <typename T>
+const RandomKernelsOf<T>& random_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return random_kernels().f32;
+  else
+    return random_kernels().f64;
+}
+
+template <typename T>
+void bind_random(py::module_& m, const std::string& suffix) {
+  using Block = RandomBlock<T>;
+  using Product = RandomProduct<T>;
+  bind_fields<Cpu>(
+      m, "random_block" + suffix,
+      [](const Block& block, int threads) { random_of<T>().block(block, threads); },
+      field("seed", &Block::seed), field("draw", &Block::draw), field("plane", &Block::plane),
+      field("first_row", &Block::first_row), field("rows", &Block::rows),
+      field("cols", &Block::cols), field("scale", &Block::scale), field("out", &Block::out));
+  bind_fields<Cpu>(
+      m, "random_product" + suffix,
+      [](const Product& product, int threads) { random_of<T>().product(product, threads); },
+      field("seed", &Product::seed), field("draw", &Product::draw), field("plane", &Product::plane),
+      field("rows", &Product::rows), field("cols", &Product::cols), field("texts", &Product::texts),
+      field("scale", &Product::scale), field("x", &Product::x), field("z", &Product::z));
+}
+
+template <typename T>
 void bind_kernels(py::module_& m, const std::string& suffix) {
   bind_perturbation<Cpu, T>(m, suffix);
   bind_substitution<Cpu, T>(m, suffix);
   bind_cpu_kernels<T>(m, suffix);
+  bind_random<T>(m, suffix);
 }
 
 std::string compiler() {

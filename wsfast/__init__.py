@@ -5,9 +5,11 @@ from wsfast._config import show_config
 from wsfast._random import random_weights
 from wsfast._version import __version__
 from wsfast.feature_maps.raf import raf_features
+from wsfast.feature_maps.rf import drf_features, drf_weights, rf_features, rf_weights
 from wsfast.perturbation.deltas import perturb, raf_delta_norms, raf_deltas
 from wsfast.sensitivity.generic import word_sensitivity
 from wsfast.sensitivity.raf import raf_sensitivity
+from wsfast.sensitivity.random_features import drf_sensitivity, rf_sensitivity
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.search import self_scores, substitution_sensitivity
@@ -20,6 +22,9 @@ __all__ = [
     "SubstitutionResult",
     "__version__",
     "compare",
+    "drf_features",
+    "drf_sensitivity",
+    "drf_weights",
     "embed",
     "nn",
     "perturb",
@@ -28,6 +33,9 @@ __all__ = [
     "raf_features",
     "raf_sensitivity",
     "random_weights",
+    "rf_features",
+    "rf_sensitivity",
+    "rf_weights",
     "self_scores",
     "show_config",
     "substitute",

@@ -15,10 +15,17 @@ def check_name(backend: str | None) -> None:
         raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
 
 
-def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = False) -> str:
+def resolve(
+    backend: str | None,
+    device: torch.device,
+    *,
+    requires_grad: bool = False,
+    cpu_only: bool = False,
+) -> str:
     """The backend to use: the one named, or the fastest that can serve inputs on `device`.
 
-    `requires_grad` says that a gradient of the result is wanted, which "native" cannot give.
+    `requires_grad` says that a gradient of the result is wanted, which "native" cannot give;
+    `cpu_only` that there is no CUDA kernel for this.
 
     Raises
     ------
@@ -28,7 +35,7 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
         For "native" where the compiled module is missing.
     """
     check_name(backend)
-    module = _native.compiled(device)
+    module = None if cpu_only and device.type != "cpu" else _native.compiled(device)
     if backend is None:
         if module is None or requires_grad:
             return "torch"
@@ -38,8 +45,9 @@ def resolve(backend: str | None, device: torch.device, *, requires_grad: bool = 
         return "native"
     if backend == "native":
         if module is None:
+            where = "on the CPU" if cpu_only else "on the CPU and on CUDA devices"
             raise ValueError(
-                f"backend='native' computes on the CPU and on CUDA devices, but X is on {device}: "
+                f"backend='native' computes {where} here, but X is on {device}: "
                 "move X there, or use backend='torch'"
             )
         if requires_grad:

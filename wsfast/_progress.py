@@ -21,8 +21,8 @@ class _Silent:
 
 
 @contextmanager
-def progress_bar(total: int, unit: str, shown: bool) -> Iterator[Progress]:
-    """A bar of `total` units on stderr, or nothing at all.
+def progress_bar(total: int, unit: str, shown: bool, *, large: bool = False) -> Iterator[Progress]:
+    """A bar of `total` units on stderr, or nothing at all; `large` totals are shown as 1.3G.
 
     Raises
     ------
@@ -32,5 +32,5 @@ def progress_bar(total: int, unit: str, shown: bool) -> Iterator[Progress]:
     if not shown:
         yield _Silent()
         return
-    with import_extra("tqdm", "text").tqdm(total=total, unit=unit) as bar:
+    with import_extra("tqdm", "text").tqdm(total=total, unit=unit, unit_scale=large) as bar:
         yield bar

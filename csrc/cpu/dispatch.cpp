@@ -18,9 +18,22 @@ KernelTable table_of(Isa isa) {
   }
 }
 
+RandomKernels random_of(Isa isa) {
+  switch (isa) {
+#ifdef WSFAST_HAVE_AVX512
+    case Isa::kAvx512: return random_avx512();
+#endif
+#ifdef WSFAST_HAVE_AVX2
+    case Isa::kAvx2: return random_avx2();
+#endif
+    default: return random_baseline();
+  }
+}
+
 struct Choice {
   Isa isa = isa_best();
   KernelTable table = table_of(isa);
+  RandomKernels random = random_of(isa);
 };
 
 Choice& choice() {
@@ -56,7 +69,7 @@ void set_isa(const std::string& name) {
   for (const Isa isa : isa_built()) {
     if (isa > detect_isa()) continue;
     if (name == isa_name(isa)) {
-      choice() = Choice{isa, table_of(isa)};
+      choice() = Choice{isa, table_of(isa), random_of(isa)};
       return;
     }
     usable += std::string(usable.empty() ? "" : ", ") + isa_name(isa);
@@ -67,5 +80,7 @@ void set_isa(const std::string& name) {
 }
 
 const KernelTable& kernels() { return choice().table; }
+
+const RandomKernels& random_kernels() { return choice().random; }
 
 }  // namespace wsfast

@@ -18,5 +18,6 @@ Isa isa_used();
 // machine runs.
 void set_isa(const std::string& name);
 const KernelTable& kernels();
+const RandomKernels& random_kernels();
 
 }  // namespace wsfast

@@ -15,6 +15,7 @@ struct Kernels {
                           int threads);
   void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta,
                           T* gradient, int threads);
+  void (*functional_ascent)(const PositionState<T>&, const FunctionalRows<T>&, int threads);
   void (*take_step)(const StepRows<T>&, int threads);
   void (*centre_rows)(const CentredRows<T>&, int threads);
   void (*candidate_attention)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);
@@ -26,12 +27,27 @@ struct KernelTable {
   Kernels<double> f64;
 };
 
+// Random weights have objects of their own, which are compiled for the same bits everywhere.
+template <typename T>
+struct RandomKernelsOf {
+  void (*block)(const RandomBlock<T>&, int threads);
+  void (*product)(const RandomProduct<T>&, int threads);
+};
+
+struct RandomKernels {
+  RandomKernelsOf<float> f32;
+  RandomKernelsOf<double> f64;
+};
+
 KernelTable kernels_baseline();
+RandomKernels random_baseline();
 #ifdef WSFAST_HAVE_AVX2
 KernelTable kernels_avx2();
+RandomKernels random_avx2();
 #endif
 #ifdef WSFAST_HAVE_AVX512
 KernelTable kernels_avx512();
+RandomKernels random_avx512();
 #endif
 
 }  // namespace wsfast

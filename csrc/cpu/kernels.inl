@@ -377,6 +377,7 @@ void take_step(const StepRows<T>& in, int threads) {
 }  // namespace
 }  // namespace wsfast
 
+#include "functional.inl"
 #include "substitution.inl"
 
 namespace wsfast {
@@ -384,8 +385,9 @@ namespace {
 
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,      forward<false, T>,    forward<true, T>, own_row<T>,
-          ascent_backward<T>,     ascent_gradient<T>,   take_step<T>,     centre_rows<T>,
+  return {attention_rows<T>,      forward<false, T>,     forward<true, T>,
+          own_row<T>,             ascent_backward<T>,    ascent_gradient<T>,
+          functional_ascent<T>,   take_step<T>,          centre_rows<T>,
           candidate_attention<T>, substitution_norms<T>};
 }
 

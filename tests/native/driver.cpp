@@ -25,6 +25,7 @@
 #endif
 
 #include "driver_common.h"
+#include "driver_random.h"
 #include "driver_substitution.h"
 
 using namespace wsfast;
@@ -273,6 +274,12 @@ void every_kernel() {
     for (const double threshold : {0.0, 10.0})
       same(substitute(text, 300, 67, 1, threshold, 1), substitute(text, 300, 67, 1, threshold, 4));
   }
+  for (const std::int64_t d : sizes) {
+    random_weights<T>(3, d, 1);
+    random_products<T>(3, d, 2, 1);
+  }
+  same(random_weights<T>(900, 129, 1), random_weights<T>(900, 129, 4));
+  same(random_products<T>(900, 129, 2, 1), random_products<T>(900, 129, 2, 4));
   for (const std::int64_t d : sizes) step<T>(3, d, 1);
   same(step<T>(900, 129, 1), step<T>(900, 129, 4));
 }

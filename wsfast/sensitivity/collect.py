@@ -22,6 +22,7 @@ class Worst(NamedTuple):
     delta: Tensor  # (p, d)
     at: Tensor  # (p,) int64, where in the text
     steps: int
+    upper: Tensor | None = None  # (p,) upper bounds of S_i, float64
 
 
 def within(delta: Tensor, radius: float) -> Tensor:
@@ -80,8 +81,11 @@ def assemble(
     value = like.new_full((count,), torch.nan)
     position = like.new_full((count,), -1, dtype=torch.int64)
     delta = like.new_full((count, inputs.d), torch.nan)
+    upper = None if worst[0].upper is None else torch.full_like(per_word, torch.nan)
     for k, one in enumerate(worst):
         per_word[k, one.at] = one.per_word.to(inputs.dtype)
+        if upper is not None and one.upper is not None:
+            upper[k, one.at] = one.upper.to(inputs.dtype)
         known = ~one.per_word.isnan()
         if bool(known.any()):
             best = int(one.per_word.masked_fill(~known, -torch.inf).argmax())
@@ -114,4 +118,5 @@ def assemble(
             "versions": versions(),
         },
         axes=tuple(lead),
+        upper=None if upper is None else inputs.give(upper.reshape(*shape, -1)),
     )

@@ -18,7 +18,7 @@ from wsfast.perturbation.evaluators import ClosedForm
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.sensitivity.collect import Worst, assemble, within, words_among
 from wsfast.sensitivity.result import SensitivityResult
-from wsfast.sensitivity.worst_case import Search, random_starts
+from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
 
 # Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
 _CURVES = (0.48, 0.0192)
@@ -196,7 +196,7 @@ def _worst_case(
         return Worst(per_word, empty, at, steps=0)
     deltas, steps = [], 0
     reference = problem.backend == "reference"
-    dtype = torch.float64 if reference else _search_dtype(problem, options.radius)
+    dtype = torch.float64 if reference else search_dtype(problem.X, options.radius, problem.dtype)
     short = problem.n * problem.d <= _SHORT and not reference
     count = options.starts * (_MORE_STARTS if short else 1)
     directions = random_starts(count, problem.d, options.seed, empty.to(dtype))
@@ -233,13 +233,6 @@ def _worst_case(
         per_word[best] = (after - before).norm() / norm
         defined = float(per_word[best])
     return Worst(per_word, delta, at, steps)
-
-
-def _search_dtype(problem: RafProblem, radius: float) -> torch.dtype:
-    """The dtype of X, but float64 where squares of its size or of the radius leave float32."""
-    sizes = (float(problem.X.abs().max()), radius)
-    ordinary = all(1e-12 < size < 1e12 for size in sizes)
-    return problem.dtype if ordinary else torch.float64
 
 
 def _closed_form(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ARRAYS = ("value", "per_word", "position", "delta")
+_OPTIONAL = ("upper",)
 _NAME = "SensitivityResult"
 _FORMAT = 1
 
@@ -37,7 +38,7 @@ class SensitivityResult:
     """Word sensitivity of one or more texts under one or more draws of W.
 
     B texts and R draws give leading axes (B, R), each only if it was asked for; `axes` names them.
-    All four arrays are tensors, or all are NumPy arrays, as the input was.
+    All arrays are tensors, or all are NumPy arrays, as the input was.
 
     Attributes
     ----------
@@ -58,6 +59,9 @@ class SensitivityResult:
         (), ("texts",), ("draws",) or ("texts", "draws").
     words : list of str, or a list of them for a batch, optional
         Label of every position, for tables and pictures.
+    upper : (B?, R?, n), optional
+        An upper bound of every S_i, from Lipschitz constants: of random features. NaN where
+        `per_word` is, and where the activation's constant is not known.
     """
 
     value: Array
@@ -68,6 +72,7 @@ class SensitivityResult:
     info: dict[str, Any]
     axes: tuple[str, ...] = ()
     words: list[str] | list[list[str]] | None = field(default=None)
+    upper: Array | None = None
 
     def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
         """Label every position (one list for each text of a batch); a new result.
@@ -102,16 +107,22 @@ class SensitivityResult:
                     f"texts: expected {self.per_word.shape[0]} embedded texts, got {len(listed)}"
                 )
             spans = [text.word_spans for text in listed]
-            per_word, position = merge_positions(self.per_word, self.position, spans)
             words: list[Any] = [list(text.words) for text in listed]
         else:
             if isinstance(texts, Sequence):
                 raise ValueError(f"texts: expected one embedded text, got {len(texts)} in a list")
-            per_word, position = merge_positions(
-                self.per_word[None], self.position[None], [texts.word_spans]
-            )
-            per_word, position, words = per_word[0], position[0], list(texts.words)
-        return replace(self, per_word=per_word, position=position, words=words)
+            spans, words = [texts.word_spans], list(texts.words)
+        batched = "texts" in self.axes
+
+        def merged(values: Array) -> tuple[Array, Array]:
+            if batched:
+                return merge_positions(values, self.position, spans)
+            by_word, at = merge_positions(values[None], self.position[None], spans)
+            return by_word[0], at[0]
+
+        per_word, position = merged(self.per_word)
+        upper = None if self.upper is None else merged(self.upper)[0]
+        return replace(self, per_word=per_word, position=position, words=words, upper=upper)
 
     def over_draws(self, confidence: float = 0.95, *, of: str = "value") -> DrawSummary:
         """Mean, standard deviation and Student t interval of the mean, along the draws.
@@ -169,6 +180,8 @@ class SensitivityResult:
         The file is replaced as a whole: a reader never sees half of it.
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.upper is not None:
+            arrays["upper"] = self.upper
         meta = {
             "radius": float(self.radius),
             "info": self.info,
@@ -188,7 +201,7 @@ class SensitivityResult:
         ValueError
             If it is not such a file, or of a later version.
         """
-        arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS)
+        arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, _OPTIONAL)
         return cls(
             **arrays,
             radius=meta["radius"],

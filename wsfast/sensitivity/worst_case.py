@@ -25,6 +25,13 @@ def random_starts(count: int, d: int, seed: int, like: Tensor) -> Tensor:
     return torch.from_numpy(values).to(like)
 
 
+def search_dtype(X: Tensor, radius: float, dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, but float64 where squares of the size of `X` or of the radius leave float32."""
+    sizes = (float(X.abs().max()), radius)
+    ordinary = all(1e-12 < size < 1e12 for size in sizes)
+    return dtype if ordinary else torch.float64
+
+
 def on_sphere(direction: Tensor, radius: float) -> Tensor:
     """`direction` (..., d) scaled to norm `radius`; a zero direction becomes the first axis."""
     norm = direction.norm(dim=-1, keepdim=True)

@@ -1,0 +1,2 @@
+#define WSFAST_RANDOM random_avx2
+#include "random.inl"

@@ -1,0 +1,2 @@
+#define WSFAST_RANDOM random_baseline
+#include "random.inl"
