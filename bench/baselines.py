@@ -69,6 +69,27 @@ def descend_at_position(X: Tensor, W: Tensor, position: int, steps: int, start: 
     return best
 
 
+def descend_random_features(
+    X: Tensor, V: Tensor, position: int, steps: int, start: Tensor
+) -> float:
+    """As `descend_at_position` for random features relu(V flat(X)), V (k, n d) in memory."""
+    X, V, delta = X.double(), V.double(), start.double()
+    radius = X.shape[1] ** 0.5
+    phi = torch.relu(V @ X.flatten())
+    size = phi.norm()
+    best = 0.0
+    for _ in range(steps):
+        delta = delta.detach().requires_grad_()
+        moved = torch.cat([X[:position], (X[position] + delta)[None], X[position + 1 :]])
+        loss = -(torch.relu(V @ moved.flatten()) - phi).norm() / size
+        (gradient,) = torch.autograd.grad(loss, delta)
+        best = max(best, -loss.item())
+        with torch.no_grad():
+            delta = delta - 0.1 * radius * gradient / gradient.norm()
+            delta = delta * (radius / delta.norm()).clamp(max=1)
+    return best
+
+
 # -- the closed form in PyTorch autograd ----------------------------------------------------------
 
 
