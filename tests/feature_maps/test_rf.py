@@ -103,7 +103,9 @@ def test_blocks_change_nothing(monkeypatch, backend, texts):
 
 
 @all_backends
-def test_gradients(backend):
+@pytest.mark.parametrize("numbers", [12, 1 << 20])
+def test_gradients(monkeypatch, backend, numbers):
+    monkeypatch.setattr(projection, "_BLOCK", numbers)
     X = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     V = rf_weights(3, 4, k=11, dtype=torch.float64).requires_grad_()
     coefficients = torch.randn(2, 11, dtype=torch.float64)

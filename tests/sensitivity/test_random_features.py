@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +55,11 @@ def test_by_hand():
     # Two features of opposite sign: φ = (2, 0); Δ = 4 gives (6, 0), but Δ = -4 gives (0, 6).
     result = rf_sensitivity(torch.tensor([[2.0]]), torch.tensor([[1.0], [-3.0]]), radius=4.0)
     assert float(result) == pytest.approx(math.sqrt(4 + 36) / 2, rel=1e-5)
+    # So it is in three dimensions, where one start, upwards, ends at the lesser optimum.
+    X, V = torch.tensor([[2.0, 0, 0]]), torch.tensor([[1.0, 0, 0], [-3.0, 0, 0]])
+    for starts, value in ((1, 2.0), (2, math.sqrt(4 + 36) / 2)):
+        result = rf_sensitivity(X, V, radius=4.0, starts=starts)
+        assert float(result) == pytest.approx(value, rel=1e-5)
     # z = (1, 1) = V flat(X); word 0 moves the first alone, word 1 the second by twice as much.
     V = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     result = rf_sensitivity(torch.tensor([[1.0], [0.5]]), V, radius=1.0)
@@ -145,6 +153,7 @@ def test_draws_of_deep_features():
         alone = sensitivity_of_draw("drf", X, r, depth=2, k=20, starts=2)
         torch.testing.assert_close(whole.per_word[r], alone.per_word)
     layers = drf_weights(3, 6, 2, k=20, draws=3)
+    assert not torch.equal(layers[1][0], layers[1][1])
     given = drf_sensitivity(X, layers, starts=2)
     torch.testing.assert_close(given.per_word, whole.per_word, rtol=1e-4, atol=0)
 
@@ -230,6 +239,30 @@ def test_threads_and_state(threads, untouched):
     torch.testing.assert_close(one.per_word, two.per_word, rtol=1e-4, atol=0)
     with torch.inference_mode():
         torch.testing.assert_close(rf_sensitivity(X).per_word, one.per_word)
+
+
+_PEAK = """
+import torch, wsfast
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+X = torch.randn(60, 128)
+wsfast.rf_sensitivity(X[:2], positions=[0])
+before = peak()
+wsfast.rf_sensitivity(X, positions=[0, 7])
+wsfast.rf_features(X)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is Linux's VmHWM")
+@pytest.mark.needs("native")
+def test_memory_is_that_of_one_word():
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, timeout=120
+    )
+    one_word, whole = 60 * 128 * 128 * 4, (60 * 128) ** 2 * 4
+    assert int(done.stdout) < 10 * one_word < whole / 5
 
 
 @pytest.mark.needs("text")

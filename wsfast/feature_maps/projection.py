@@ -13,7 +13,7 @@ from wsfast._counter_random import random_block
 from wsfast._progress import Progress
 
 # Numbers of V that are made, used and dropped at a time, where a product of matrices uses them.
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 
 # For so few texts the generator multiplies its numbers itself.
 _FEW = 4

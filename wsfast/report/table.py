@@ -96,6 +96,8 @@ def describe(result: SensitivityResult) -> str:
         f"d = {int(result.delta.shape[-1])}",
         f"radius {result.radius:.4g}",
     ]
+    if result.upper is not None:
+        parts.append(f"at most {extremes(to_numpy(result.upper))[1]:.4g}")
     if "backend" in result.info:
         parts.append(f"backend {result.info['backend']}")
     return f"SensitivityResult({head}\n  {', '.join(parts)})"
