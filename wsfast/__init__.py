@@ -7,6 +7,8 @@ from wsfast._version import __version__
 from wsfast.feature_maps.raf import raf_features
 from wsfast.feature_maps.rf import drf_features, drf_weights, rf_features, rf_weights
 from wsfast.perturbation.deltas import perturb, raf_delta_norms, raf_deltas
+from wsfast.scaling_laws.result import ScalingResult
+from wsfast.scaling_laws.study import scaling
 from wsfast.sensitivity.generic import word_sensitivity
 from wsfast.sensitivity.raf import raf_sensitivity
 from wsfast.sensitivity.random_features import drf_sensitivity, rf_sensitivity
@@ -18,6 +20,7 @@ from wsfast.text.embed import embed
 from wsfast.text.substitute import substitute
 
 __all__ = [
+    "ScalingResult",
     "SensitivityResult",
     "SubstitutionResult",
     "__version__",
@@ -36,6 +39,7 @@ __all__ = [
     "rf_features",
     "rf_sensitivity",
     "rf_weights",
+    "scaling",
     "self_scores",
     "show_config",
     "substitute",

@@ -17,6 +17,8 @@ from wsfast import _checks
 # Streams below 2^63 are the draws of W; the search has its own.
 START_STREAM = 1 << 63
 NORM_STREAM = START_STREAM + 1
+# And from here on one for each draw of a Gaussian text.
+TEXT_STREAM = START_STREAM + (1 << 62)
 
 _CENTRAL = (
     (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
@@ -89,6 +91,14 @@ def normals(seed: int, stream: int, count: int) -> NDArray[np.float64]:
     return _inverse_normal(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
 
+def weights_of_draw(
+    d: int, *, seed: int, draw: int, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
+    """W (d, d) of one draw, as `random_weights` gives it."""
+    W = normals(seed, draw, d * d).reshape(d, d) / np.sqrt(d)
+    return torch.from_numpy(W).to(dtype=dtype, device=device)
+
+
 def random_weights(
     d: int,
     *,
@@ -137,6 +147,5 @@ def random_weights(
     seed = _checks.seed(seed)
     _checks.real_dtype("dtype", dtype)
     count = 1 if draws is None else _checks.integer("draws", draws, low=1)
-    W = np.stack([normals(seed, r, d * d).reshape(d, d) for r in range(count)]) / np.sqrt(d)
-    out = torch.from_numpy(W).to(dtype=dtype, device=device)
-    return out[0] if draws is None else out
+    each = (weights_of_draw(d, seed=seed, draw=r, dtype=dtype, device=device) for r in range(count))
+    return next(each) if draws is None else torch.stack(list(each))
