@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from wsfast.feature_maps.projection import (
     project,
     random_layer,
 )
+from wsfast.feature_maps.singular_value import largest_singular_value
 
 
 class RandomFeatures:
@@ -28,6 +30,8 @@ class RandomFeatures:
         V_1.
     layer : callable
         Gives V_l (k, k), in the dtype asked for, of layer l = 2, …, depth.
+    layer_norm : callable
+        Gives ‖V_l‖, rounded up.
     depth : int
         Number of layers, 1 for random features that are not deep.
     activation : Activation
@@ -37,6 +41,7 @@ class RandomFeatures:
         self,
         projection: Projection,
         layer: Callable[[int, torch.dtype], Tensor],
+        layer_norm: Callable[[int], float],
         depth: int,
         activation: Activation,
     ) -> None:
@@ -44,6 +49,7 @@ class RandomFeatures:
         self.depth = depth
         self.activation = activation
         self._layer = layer
+        self._layer_norm = layer_norm
         self._layers: dict[torch.dtype, list[Tensor]] = {}
 
     @property
@@ -54,10 +60,16 @@ class RandomFeatures:
     def layers(self, dtype: torch.dtype) -> list[Tensor]:
         """V_2, …, V_L in `dtype`; those of the last dtype asked for are kept."""
         if dtype not in self._layers:
-            self._layers = {
-                dtype: [self._layer(number, dtype) for number in range(2, self.depth + 1)]
-            }
+            self._layers = {dtype: [self._layer(number, dtype) for number in self._deeper]}
         return self._layers[dtype]
+
+    def layer_norms(self) -> list[float]:
+        """Upper bounds of ‖V_2‖, …, ‖V_L‖."""
+        return [self._layer_norm(number) for number in self._deeper]
+
+    @property
+    def _deeper(self) -> range:
+        return range(2, self.depth + 1)
 
     def head(self, z: Tensor) -> Tensor:
         """φ (…, k) from z = V_1 flat(X) (…, k)."""
@@ -92,7 +104,10 @@ def random_features(
         def given(number: int, dtype: torch.dtype) -> Tensor:
             return deeper[number - 2].to(dtype)
 
-        return RandomFeatures(GivenProjection(first, n), given, depth, activation)
+        def norm(number: int) -> float:
+            return largest_singular_value(deeper[number - 2])
+
+        return RandomFeatures(GivenProjection(first, n), given, norm, depth, activation)
     k, native = network.features(n, d), backend == "native"
     random = RandomProjection(
         n, d, k, seed=seed, draw=draw, device=device, native=native, gain=network.gain
@@ -103,5 +118,19 @@ def random_features(
             number, k, seed=seed, draw=draw, dtype=dtype, device=device, native=native
         )
 
+    def layer_norm(number: int) -> float:
+        return _random_layer_norm(number, k, seed, draw, str(device), native)
+
     whole = GivenProjection(random.matrix(torch.float64), n) if backend == "reference" else random
-    return RandomFeatures(whole, layer, depth, activation)
+    return RandomFeatures(whole, layer, layer_norm, depth, activation)
+
+
+@lru_cache(maxsize=256)
+def _random_layer_norm(
+    number: int, k: int, seed: int, draw: int, device: str, native: bool
+) -> float:
+    """Kept, as texts of all lengths have the same deeper layers."""
+    V = random_layer(
+        number, k, seed=seed, draw=draw, dtype=torch.float64, device=device, native=native
+    )
+    return largest_singular_value(V)

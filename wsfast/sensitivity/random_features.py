@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,11 +17,14 @@ from wsfast._progress import Progress, progress_bar
 from wsfast.feature_maps.projection import project, project_word
 from wsfast.feature_maps.random_features import RandomFeatures, random_features
 from wsfast.feature_maps.rf import drf_network, rf_network
-from wsfast.perturbation.evaluators import Definition
-from wsfast.sensitivity.ascent import Point
+from wsfast.feature_maps.singular_value import largest_singular_value
+from wsfast.perturbation.evaluators import Definition, Objective
 from wsfast.sensitivity.collect import Worst, assemble, within
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
+
+# Numbers of the V_i of positions that are searched together.
+_TOGETHER = 1 << 24
 
 # What searching a position costs, in units of making its V_i: for the progress bar alone.
 _SEARCH_COST = 50
@@ -248,38 +250,34 @@ def _sensitivity(
 
 
 @dataclass(frozen=True)
-class OneWord:
-    """‖φ(X^i(Δ)) - φ(X)‖² at one position, V_i in memory."""
+class MovedWords:
+    """‖φ(X^i(Δ)) - φ(X)‖² at P positions whose V_i are in memory."""
 
     features: RandomFeatures
-    V: Tensor  # (k, d) V_i
+    V: Tensor  # (P, k, d) V_i
     z: Tensor  # (k,) V flat(X)
+    base: Tensor  # (k,) φ(X)
 
     @property
     def positions(self) -> int:
-        return 1
+        return len(self.V)
 
-    @cached_property
-    def base(self) -> Tensor:
-        """φ(X) (k,)."""
-        return self.features.head(self.z)
-
-    def evaluator(self, starts: int) -> OneWord:
+    def evaluator(self, starts: int) -> MovedWords:
         return self
 
-    def select(self, keep: Tensor) -> OneWord:
-        return self
+    def select(self, keep: Tensor) -> MovedWords:
+        return replace(self, V=self.V[keep])
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """For Δ (1, s, d): the values (1, s) and their gradient (1, s, d)."""
+        """For Δ (P, s, d): the values (P, s) and their gradient (P, s, d)."""
         # This way round a product with few columns runs at the speed of the memory.
-        moved = (self.V @ delta[0].mT).mT.contiguous()
+        moved = (self.V @ delta.mT).mT.contiguous()
         with torch.enable_grad():
             moved.requires_grad_()
             change = self.features.head(self.z + moved) - self.base
             values = change.square().sum(-1)
             (slope,) = torch.autograd.grad(values.sum(), moved)
-        return values.detach()[None], (slope @ self.V)[None]
+        return values.detach(), slope @ self.V
 
 
 def _worst_case(
@@ -302,42 +300,44 @@ def _worst_case(
         per_word = torch.zeros(len(at), dtype=torch.float64, device=X.device) / norm
         return Worst(per_word, X.new_zeros(len(at), d), at, steps=0, upper=per_word)
     dtype = torch.float64 if backend == "reference" else search_dtype(X, options.radius, X.dtype)
-    random = random_starts(max(options.starts, 2), d, options.seed, exact)
-    slope = _slope(features, z)
+    random = random_starts(max(options.starts, 2), d, options.seed, exact)[: options.starts]
+    slope = _slope(features, z).to(dtype)
     beyond = _lipschitz_of_head(features)
+    lower = z.to(dtype), features.head(z.to(dtype))
+    parts = at.split(max(1, _TOGETHER // (features.k * d)))
     deltas, uppers, steps = [], [], 0
-    for i in at.tolist():
-        V = features.projection.block(i, dtype)
-        uppers.append(beyond * _largest_singular_value(V))
-        directions = random[: options.starts].to(dtype)
-        upwards = slope.to(dtype) @ V
-        directions[0] = upwards
+    for part in parts:
+        V = torch.stack([features.projection.block(i, dtype) for i in part.tolist()])
+        uppers += [beyond * largest_singular_value(V_i) for V_i in V]
+        directions = random.to(dtype).repeat(len(part), 1, 1)
+        upwards = slope @ V
+        directions[:, 0] = upwards
         if options.starts > 1:
-            directions[1] = -upwards
+            directions[:, 1] = -upwards
         search = Search(options, directions, native=backend == "native")
         if backend == "reference":
-            point, taken = _by_definition(search, features, exact, base, i)
+            count = len(directions[0])
+            objective: Objective = Definition(features.features, exact, base, part, count)
         else:
-            point, taken = search.run(OneWord(features, V, z.to(dtype)))
+            objective = MovedWords(features, V, *lower)
+        point, taken = search.run(objective)
         deltas.append(point.delta.to(X.dtype))
         steps = max(steps, taken)
         bar.update(_SEARCH_COST * V.numel())
     delta = within(torch.cat(deltas), options.radius)
     # Afterwards, as deeper layers are then made in float64 once.
     values = []
-    for i, change in zip(at.tolist(), delta, strict=True):
-        moved = z + project_word(features.projection, i, change[None].double())[0]
-        values.append((features.head(moved) - base).norm())
-        bar.update(features.k * d)
+    for part, changes in zip(parts, delta.split([len(part) for part in parts]), strict=True):
+        moved = torch.cat(
+            [
+                project_word(features.projection, i, change[None].double())
+                for i, change in zip(part.tolist(), changes, strict=True)
+            ]
+        )
+        values.append((features.head(z + moved) - base).norm(dim=1))
+        bar.update(len(part) * features.k * d)
     upper = torch.tensor(uppers, dtype=torch.float64, device=X.device) * options.radius / norm
-    return Worst(torch.stack(values) / norm, delta, at, steps, upper)
-
-
-def _by_definition(
-    search: Search, features: RandomFeatures, X: Tensor, base: Tensor, position: int
-) -> tuple[Point, int]:
-    index = torch.tensor([position], device=X.device)
-    return search.run(Definition(features.features, X, base, index, len(search.directions)))
+    return Worst(torch.cat(values) / norm, delta, at, steps, upper)
 
 
 def _slope(features: RandomFeatures, z: Tensor) -> Tensor:
@@ -351,22 +351,5 @@ def _slope(features: RandomFeatures, z: Tensor) -> Tensor:
 
 def _lipschitz_of_head(features: RandomFeatures) -> float:
     """A Lipschitz constant of φ by z."""
-    constant = math.pow(features.activation.lipschitz, features.depth)
-    for V in features.layers(torch.float64):
-        constant *= _largest_singular_value(V)
-    return constant
-
-
-# Rows whose products are added up before they are rounded to float64.
-_GRAM_ROWS = 4096
-
-
-def _largest_singular_value(V: Tensor) -> float:
-    """‖V‖ of V (k, d), rounded up; from the smaller of VᵀV and VVᵀ."""
-    tall = V if V.shape[0] >= V.shape[1] else V.mT
-    gram = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64, device=V.device)
-    for rows in tall.split(_GRAM_ROWS):
-        gram += rows.mT @ rows
-    largest = float(torch.linalg.eigvalsh(gram)[-1])
-    slack = 64 * torch.finfo(V.dtype).eps
-    return (max(largest, 0.0) * (1 + slack)) ** 0.5
+    slopes: float = features.activation.lipschitz**features.depth
+    return float(slopes * math.prod(features.layer_norms()))

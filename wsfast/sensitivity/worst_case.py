@@ -46,8 +46,8 @@ class Search:
     Parameters
     ----------
     options : SearchOptions
-    directions : Tensor, shape (s, d)
-        Where the starts point, shared by all positions.
+    directions : Tensor, shape (s, d) or (P, s, d)
+        Where the starts point: shared by all positions, or for each its own.
     native : bool
         Whether compiled kernels take the steps.
     """
@@ -61,8 +61,8 @@ class Search:
 
     def points_at_once(self, smooth: bool) -> int:
         """The most points at which one position is evaluated together."""
-        starts = len(self.directions) * (1 if smooth else 2)
-        if self.directions.shape[1] <= 2:
+        starts = self.directions.shape[-2] * (1 if smooth else 2)
+        if self.directions.shape[-1] <= 2:
             return max(_GRID_PART, starts + _GRID_STARTS)
         return max(starts, len(_RAY))
 
