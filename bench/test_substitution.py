@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 import wsfast
-from wsfast.text import models
+from wsfast.text import imdb_reviews, models
 from wsfast.text.substitute import Replacements
 from wsfast.text.vocabulary import vocabulary_of
 
 from . import baselines
-from .inputs import imdb_reviews, text_and_weights, vocabulary
+from .inputs import text_and_weights, vocabulary
 from .measure import Baseline, Row, run_python, seconds_per_call, slope
 
 MIB = 2**20
@@ -165,7 +165,7 @@ def test_reviews(benchmark, record, threads, size, count, tokens):
     }
     words = vocabulary_of(models.PACKAGED)
     once["self-scores"] = seconds_per_call(lambda: words.self_scores(0, None))
-    texts = imdb_reviews(count)
+    texts = [review.text for review in imdb_reviews(count)]
     wsfast.substitute(texts[0], max_tokens=tokens)
     results: list[Replacements] = []
     times: list[float] = []

@@ -105,11 +105,11 @@ constexpr int kScalars =
 // only).
 template <typename T>
 struct FunctionalRows {
-  const T* by_shift;  // (P, n) theta_j.c_ji; 0 in the position's own row
+  const T* by_shift;  // (P, n) theta_j.c_ji; any number in the position's own row
   const T* by_word;   // (P, n) theta_i.x_l
   const T* delta;     // (M, d)
-  // (M, 3n + d) Delta [Y; Theta; K; W + W^T]^T; the first 3n columns become coefficients, the others
-  // what the bilinear form adds to the gradient.
+  // (M, 3n + d) Delta [Y; Theta; K; W + W^T]^T; the first 3n columns become coefficients, the
+  // others what the bilinear form adds to the gradient.
   T* products;
   T* own_weight;  // (M, n) as in AscentRows
   T* own_change;  // (M, n)

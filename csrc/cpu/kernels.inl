@@ -385,10 +385,9 @@ namespace {
 
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,      forward<false, T>,     forward<true, T>,
-          own_row<T>,             ascent_backward<T>,    ascent_gradient<T>,
-          functional_ascent<T>,   take_step<T>,          centre_rows<T>,
-          candidate_attention<T>, substitution_norms<T>};
+  return {attention_rows<T>,  forward<false, T>,      forward<true, T>,     own_row<T>,
+          ascent_backward<T>, ascent_gradient<T>,     functional_ascent<T>, take_step<T>,
+          centre_rows<T>,     candidate_attention<T>, substitution_norms<T>};
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #endif
 
 #include "driver_common.h"
+#include "driver_functional.h"
 #include "driver_random.h"
 #include "driver_substitution.h"
 
@@ -250,6 +251,7 @@ void every_kernel() {
           for (const double size : {1e-4, 1.0, 100.0}) {
             evaluate(text, true, size, 1);
             evaluate(text, false, size, 1);
+            functional<T>(text, size, 1);
           }
         }
     // Large enough for more than one thread.
@@ -260,6 +262,7 @@ void every_kernel() {
     const Text<T> text(fn, 61, 4, 61, 67);
     for (const bool gradient : {true, false})
       same(evaluate(text, gradient, 1, 1), evaluate(text, gradient, 1, 4));
+    same(functional<T>(text, 1, 1), functional<T>(text, 1, 4));
   }
   for (const WeightFn fn : kSubstituted) {
     for (const std::int64_t n : sizes)

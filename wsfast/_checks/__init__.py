@@ -1,5 +1,6 @@
 """Every check of what a user passes in; nothing deeper in the package repeats them."""
 
+from wsfast._checks.network import Network, activation, layers, network
 from wsfast._checks.search import SearchOptions, features_of, search_options
 from wsfast._checks.substitution import (
     Candidates,
@@ -42,9 +43,11 @@ __all__ = [
     "Array",
     "Candidates",
     "Inputs",
+    "Network",
     "SearchOptions",
     "SubstitutionOptions",
     "Texts",
+    "activation",
     "bool_tensor",
     "candidate_rows",
     "candidate_table",
@@ -55,8 +58,10 @@ __all__ = [
     "finite",
     "flag",
     "integer",
+    "layers",
     "mask_tensor",
     "ndim",
+    "network",
     "number",
     "own_scores",
     "perturbation",

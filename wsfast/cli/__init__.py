@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from wsfast.cli import compare, score, substitute
+from wsfast.cli import compare, reproduce, score, substitute
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     score.add_to(commands)
     substitute.add_to(commands)
     compare.add_to(commands)
+    reproduce.add_to(commands)
     return parser
 
 

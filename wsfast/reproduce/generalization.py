@@ -1,0 +1,183 @@
+"""Texts whose label one word turns round: generalisation of RF and of RAF."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from wsfast._progress import progress_bar
+from wsfast.generalization import GeneralizationResult, experiment
+from wsfast.reproduce import data, estimate, generalization_report
+from wsfast.reproduce.data import Sample
+from wsfast.reproduce.folder import cells_of
+from wsfast.reproduce.seeds import draw_seed
+
+# Of what is timed for the estimate.
+_TIMED_TEXTS = 60
+_TIMED_FEATURES = 2048
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the numbers depend on."""
+
+    dataset: str  # "imdb" or "synthetic"
+    model: str | None  # of imdb
+    d: int
+    ns: tuple[int, ...]
+    N: int  # texts to learn from
+    T: int  # texts of which a word changes
+    draws: int
+    maps: tuple[str, ...]
+    quick: bool
+    seed: int = 0
+    position: int = 0  # of the word that changes, as in the paper
+
+
+class Cell(NamedTuple):
+    """One draw of one map for texts of one length."""
+
+    map: str
+    n: int
+    draw: int
+
+    @property
+    def kind(self) -> str:
+        """What all of its draws are called."""
+        return f"{self.map}, n = {self.n}"
+
+    @property
+    def file(self) -> str:
+        """Name of the file that keeps it."""
+        return f"{self.map}-n{self.n}-draw{self.draw}.npz"
+
+
+def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Settings:
+    """Settings of the command: the paper's, or small ones for a quick run."""
+    return Settings(
+        dataset=dataset,
+        model=model,
+        d=(64 if quick else 384) if model is None else data.dimension(model),
+        ns=(8,) if quick else (40, 120),
+        N=80 if quick else 1100,
+        T=5 if quick else 10,
+        draws=6 if quick else 10,
+        maps=("raf", "rf"),
+        quick=quick,
+        seed=seed,
+    )
+
+
+def run(settings: Settings, out: Path, command: str, *, progress: bool = False) -> None:
+    """Write report.md, tables and pictures into `out`; finished cells there are taken over."""
+    start = time.perf_counter()
+    folder = cells_of(out, "generalization", asdict(settings))
+    samples = {n: _sample(settings, n, progress) for n in settings.ns}
+    seconds = _estimate(settings, samples)
+    estimate.announce({key: settings.draws * value for key, value in seconds.items()})
+    cells = [
+        Cell(name, n, draw)
+        for n in settings.ns
+        for name in settings.maps
+        for draw in range(settings.draws)
+    ]
+    parts = estimate.parts([seconds[cell.kind] for cell in cells])
+    results = {}
+    with progress_bar(sum(parts), "part", progress) as bar:
+        for cell, part in zip(cells, parts, strict=True):
+            results[cell] = _finished(settings, samples[cell.n], cell, folder / cell.file)
+            bar.update(part)
+    generalization_report.write(
+        out,
+        settings,
+        samples,
+        results,
+        command=command,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _sample(settings: Settings, n: int, progress: bool) -> Sample:
+    """Texts to learn from, then those of which a word changes."""
+    count = settings.N + settings.T
+    if settings.model is None:
+        return data.synthetic(count, n, settings.d, settings.seed)
+    return data.reviews(settings.model, count, n, settings.seed, progress=progress)
+
+
+def _finished(settings: Settings, sample: Sample, cell: Cell, path: Path) -> GeneralizationResult:
+    """The result of a cell, from its file or made now."""
+    if path.exists():
+        return GeneralizationResult.load(path)
+    result = _experiment(settings, sample, cell)
+    result.save(path)
+    return result
+
+
+def _experiment(
+    settings: Settings,
+    sample: Sample,
+    cell: Cell,
+    *,
+    N: int | None = None,
+    T: int | None = None,
+    k: int | None = None,
+) -> GeneralizationResult:
+    """Learn from the first texts; the last of the sample are those of which a word changes.
+
+    N, T and k are smaller than those of the settings where a small piece is timed.
+    """
+    N, T = N or settings.N, T or settings.T
+    labels = torch.tensor(sample.labels, dtype=sample.X.dtype)
+    options: dict[str, Any] = {} if cell.map == "raf" else {"k": k}
+    return experiment(
+        sample.X[:N],
+        labels[:N],
+        sample.X[-T:],
+        labels[-T:],
+        map=cell.map,
+        positions=[settings.position],
+        seed=draw_seed(settings.seed, cell.draw),
+        **options,
+    )
+
+
+# -- how long it takes -----------------------------------------------------------------------------
+
+
+def _estimate(settings: Settings, samples: dict[int, Sample]) -> dict[str, float]:
+    """Seconds of one draw of each map and n.
+
+    Learning and searching are told apart by timing one text of which a word changes, then two.
+    """
+    seconds = {}
+    for n in settings.ns:
+        for name in settings.maps:
+            cell = Cell(name, n, 0)
+            N = min(settings.N, _TIMED_TEXTS)
+            k = n * settings.d
+            small = k if name == "raf" else min(k, _TIMED_FEATURES)
+            one, two = (
+                estimate.timed(partial(_experiment, settings, samples[n], cell, N=N, T=T, k=small))
+                for T in (1, 2)
+            )
+            search = max(two - one, 0.1 * one)
+            learn = _operations(name, n, settings, settings.N, k)
+            learnt = _operations(name, n, settings, N, small)
+            seconds[cell.kind] = (
+                max(one - search, 0.0) * learn / learnt + settings.T * search * k / small
+            )
+    return seconds
+
+
+def _operations(feature_map: str, n: int, settings: Settings, N: int, k: int) -> float:
+    """Features of N texts, their Gram matrix, and solving with it."""
+    words = n * settings.d
+    # Making a number of V takes as long as so many products with it.
+    features = k * words * (N + 30) if feature_map == "rf" else N * words * (settings.d + 2 * n)
+    return float(features + N * N * k + N**3)

@@ -1,0 +1,312 @@
+"""Tables, picture, claims and report of the word sensitivity against the number of words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wsfast.reproduce import claims, figures, report, tables
+from wsfast.reproduce.claims import Claim, Interval
+from wsfast.reproduce.tables import Table
+from wsfast.scaling_laws.result import ScalingResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from wsfast.reproduce.data import Sample
+    from wsfast.reproduce.sensitivity import Point, Series, Settings
+
+TITLE = "Word sensitivity against the number of words"
+TOLERANCE = 0.05  # of a slope: a law holds for large n, and these n are not
+_MARKERS = "osD^vP*X"
+_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+def write(
+    out: Path,
+    settings: Settings,
+    series: Sequence[Series],
+    points: Sequence[Point],
+    *,
+    sample: Sample | None,
+    command: str,
+    seconds: float,
+) -> None:
+    """Write everything that a run leaves behind."""
+    found = Findings(settings, series, points)
+    made = [_cells(points), _means(found), _slopes(found)]
+    files = [name for table in made for name in tables.write(table, out)]
+    files += figures.save(
+        out, "sensitivity", (5.2 * len(settings.ds), 6.0), lambda figure: _draw(found, figure)
+    )
+    source = (
+        f"{settings.replicates} Gaussian texts for each d, rows scaled to norm √d."
+        if sample is None
+        else sample.described(settings.model)
+    )
+    report.write(
+        out,
+        TITLE,
+        claims=_claims(found),
+        notes=[
+            f"Texts: {source} Each text has its own draw of the weights, the "
+            "same for all n; S is the largest over all positions. A slope is that of log S over "
+            f"log n, with its bootstrap interval over texts, which is narrow for so few; it agrees "
+            f"with a claim if the interval comes within {TOLERANCE} of it."
+        ],
+        figure="sensitivity.png",
+        table=report.markdown(tuple(made[2].columns), made[2].rows()),
+        files=files,
+        settings=asdict(settings),
+        command=command,
+        seconds=seconds,
+    )
+
+
+class Findings:
+    """Slopes, means and differences between series, from the cells."""
+
+    def __init__(
+        self, settings: Settings, series: Sequence[Series], points: Sequence[Point]
+    ) -> None:
+        self.settings = settings
+        self.series = list(series)
+        # A replicate has its own text and weights, which scaling() counts as text 0 and draw 0.
+        self.results = {
+            one.name: ScalingResult(
+                tuple(
+                    point.cell._replace(text=point.replicate, draw=point.replicate)
+                    for point in points
+                    if point.series == one.name
+                ),
+                {},
+            )
+            for one in series
+        }
+
+    def named(self, feature_map: str, **options: int | None) -> Series:
+        """The series of a map with these options."""
+        return next(
+            one
+            for one in self.series
+            if one.map == feature_map and options.items() <= one.options.items()
+        )
+
+    def slope(self, one: Series, at: int, along: str = "n") -> Interval:
+        """Slope of log S over log n for d = `at`, or over log d for n = `at`."""
+        law = self.results[one.name].slope(along, at=at, seed=self.settings.seed)
+        return Interval(law.value, law.low, law.high)
+
+    def logs(self, one: Series, n: int, d: int) -> list[float]:
+        """Log S of each replicate."""
+        rows = self.results[one.name].rows
+        return [math.log(cell.S) for cell in rows if (cell.n, cell.d) == (n, d)]
+
+    def log_ratio(self, one: Series, other: Series, d: int, ns: Sequence[int]) -> Interval:
+        """Mean over replicates of log S of one less that of the other, averaged over `ns`."""
+        differences = [np.subtract(self.logs(one, n, d), self.logs(other, n, d)) for n in ns]
+        return claims.mean_of(np.mean(differences, axis=0).tolist())
+
+
+def finite_slope(ns: Sequence[int]) -> float:
+    """Slope of (1 + 1/√n)/√n, fitted to log values at `ns` as that of S is."""
+    n = np.array(ns, dtype=np.float64)
+    return float(np.polyfit(np.log(n), np.log((1 + n**-0.5) / n**0.5), 1)[0])
+
+
+def _claims(found: Findings) -> list[Claim]:
+    listed = [claim for d in found.settings.ds for claim in _claims_at(found, d)]
+    return listed + (_claims_along_d(found) if len(found.settings.ds) > 1 else [])
+
+
+def _claims_at(found: Findings, d: int) -> list[Claim]:
+    settings = found.settings
+    raf, relu = found.named("raf"), found.named("relu_raf")
+    rf, full = found.named("rf", k=settings.k), found.named("rf", k=None)
+    deep = [found.named("drf", depth=depth) for depth in settings.depths]
+    where = f"d = {d}, n from {settings.ns[0]} to {settings.ns[-1]}"
+    listed = []
+
+    slope = found.slope(rf, d)
+    falls = "S = O(1/√n): slope at most -1/2"
+    listed.append(
+        Claim("Theorem 1", f"{rf.name}: {falls} ({where})", f"slope {slope}", _at_most_half(slope))
+    )
+    slope, expected = found.slope(full, d), finite_slope(full.ns)
+    listed.append(
+        Claim(
+            "law at finite n",
+            f"{full.name}: S ∝ (1 + 1/√n)/√n, whose slope is {expected:.3f} "
+            f"(d = {d}, n from {full.ns[0]} to {full.ns[-1]})",
+            f"slope {slope}",
+            claims.near(slope, expected, TOLERANCE),
+        )
+    )
+    for one in deep:
+        slope = found.slope(one, d)
+        listed.append(
+            Claim(
+                "Theorem 2",
+                f"{one.name}: {falls} ({where})",
+                f"slope {slope}",
+                _at_most_half(slope),
+            )
+        )
+    listed.append(_growth_with_depth(found, [rf, *deep], d))
+    slope = found.slope(raf, d)
+    listed.append(
+        Claim(
+            "Theorem 3",
+            f"{raf.name}: S = Ω(1), slope at least 0 ({where})",
+            f"slope {slope}",
+            claims.at_least(slope, -TOLERANCE),
+        )
+    )
+    last = settings.ns[-1]
+    ratio = _exp(found.log_ratio(raf, rf, d, [last]))
+    listed.append(
+        Claim(
+            "Theorems 1 and 3",
+            f"RAF reacts more than RF: ratio above 1 (d = {d}, n = {last})",
+            f"ratio {ratio}",
+            claims.above(ratio, 1.0),
+        )
+    )
+    ratio = _exp(found.log_ratio(relu, raf, d, settings.ns))
+    listed.append(
+        Claim(
+            "ReLU attention",
+            f"ReLU attention reacts less than softmax: ratio below 1 ({where})",
+            f"ratio {ratio}",
+            claims.below(ratio, 1.0),
+        )
+    )
+    return listed
+
+
+def _at_most_half(slope: Interval) -> str:
+    return claims.at_most(slope, -0.5 + TOLERANCE)
+
+
+def _growth_with_depth(found: Findings, deep: Sequence[Series], d: int) -> Claim:
+    """e^{CL}: log S grows with the depth at most linearly, as its second differences tell."""
+    n = found.settings.ns[-1]
+    logs = np.array([found.logs(one, n, d) for one in deep])
+    factors = np.exp(np.diff(logs, axis=0).mean(1)).tolist()
+    second = claims.mean_of(np.diff(logs, 2, axis=0).mean(0).tolist())
+    return Claim(
+        "Theorem 2",
+        "S grows with the depth at most as e^(C L): second differences of log S in L at most 0 "
+        f"(d = {d}, n = {n})",
+        f"second difference {second}; S(L+1)/S(L) from L = 1: "
+        + ", ".join(f"{factor:.3f}" for factor in factors),
+        claims.at_most(second, TOLERANCE),
+    )
+
+
+def _claims_along_d(found: Findings) -> list[Claim]:
+    """Neither bound has to do with the dimension."""
+    ds = found.settings.ds
+    raf, rf = found.named("raf"), found.named("rf", k=None)
+    where = f"d from {ds[0]} to {ds[-1]}"
+    rises, falls = found.slope(raf, raf.ns[-1], "d"), found.slope(rf, rf.ns[-1], "d")
+    return [
+        Claim(
+            "Theorem 1",
+            f"{rf.name}: S = O(1/√n) whatever d is, slope at most 0 (n = {rf.ns[-1]}, {where})",
+            f"slope in d {falls}",
+            claims.at_most(falls, TOLERANCE),
+        ),
+        Claim(
+            "Theorem 3",
+            f"{raf.name}: S = Ω(1), slope at least 0 (n = {raf.ns[-1]}, {where})",
+            f"slope in d {rises}",
+            claims.at_least(rises, -TOLERANCE),
+        ),
+    ]
+
+
+def _exp(interval: Interval) -> Interval:
+    return Interval(*map(math.exp, interval))
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _cells(points: Sequence[Point]) -> Table:
+    header = ("series", "map", "k", "n", "d", "replicate", "S", "position", "upper")
+    rows = [
+        (name, cell.map, cell.k, cell.n, cell.d, replicate, cell.S, cell.position, cell.upper)
+        for name, replicate, cell in points
+    ]
+    return Table.of_rows("cells", header, rows)
+
+
+def _means(found: Findings) -> Table:
+    header = ("series", "n", "d", "mean", "low", "high", "replicates")
+    rows = [
+        (name, mean.n, mean.d, mean.mean, mean.low, mean.high, mean.replicates)
+        for name, result in found.results.items()
+        for mean in result.means()
+    ]
+    return Table.of_rows("means", header, rows)
+
+
+def _slopes(found: Findings) -> Table:
+    header = ("series", "along", "at", "slope", "low", "high", "claim")
+    rows: list[tuple[Any, ...]] = []
+    for one in found.series:
+        rows += [
+            (one.name, "n", f"d = {d}", *found.slope(one, d), _claimed(one))
+            for d in found.settings.ds
+        ]
+        if len(found.settings.ds) > 1:
+            n = one.ns[-1]
+            rows.append((one.name, "d", f"n = {n}", *found.slope(one, n, "d"), None))
+    return Table.of_rows("slopes", header, rows)
+
+
+def _claimed(one: Series) -> str | None:
+    """What is claimed of the slope along n."""
+    if one.map == "raf":
+        return ">= 0"
+    if one.map == "relu_raf":
+        return None
+    return f"{finite_slope(one.ns):.3f}" if one.options["k"] is None else "<= -0.5"
+
+
+# -- picture ---------------------------------------------------------------------------------------
+
+
+def _draw(found: Findings, figure: Figure) -> None:
+    axes = figure.subplots(1, len(found.settings.ds), squeeze=False, sharey=True)[0]
+    sizes = [mean.mean for result in found.results.values() for mean in result.means()]
+    for ax, d in zip(axes, found.settings.ds, strict=True):
+        for one, marker in zip(found.series, _MARKERS, strict=False):
+            _draw_series(found, one, d, marker, ax)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("number of words n")
+        ax.set_title(f"d = {d}")
+        ax.set_xticks(found.settings.ns, labels=map(str, found.settings.ns))
+        ax.minorticks_off()
+        ax.set_yticks(_TICKS, labels=map(str, _TICKS))
+        ax.set_ylim(0.8 * min(sizes), 1.25 * max(sizes))
+        ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    axes[0].set_ylabel("word sensitivity S, mean and 95 % interval")
+
+
+def _draw_series(found: Findings, one: Series, d: int, marker: str, ax: Axes) -> None:
+    means = [mean for mean in found.results[one.name].means() if mean.d == d]
+    ns = [mean.n for mean in means]
+    slope = found.slope(one, d)
+    label = f"{one.name}: slope {slope.value:.2f} [{slope.low:.2f}, {slope.high:.2f}]"
+    (line,) = ax.plot(ns, [mean.mean for mean in means], marker=marker, markersize=4, label=label)
+    low, high = ([getattr(mean, end) for mean in means] for end in ("low", "high"))
+    ax.fill_between(ns, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
