@@ -19,7 +19,7 @@ from wsfast.perturbation.functional import (
     has_kernel,
 )
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.sensitivity.raf import _CURVES, _MORE_STARTS, _SHORT, _WORTHWHILE
+from wsfast.sensitivity.raf import CURVES, MORE_STARTS, SHORT, WORTHWHILE
 from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
 
 
@@ -58,7 +58,7 @@ class AttentionText:
         self.phi = problem.phi(problem.X).flatten()
         fn = problem.weight_fn
         self.dtype = torch.float64  # of the search
-        curves = () if fn.exponential else _CURVES
+        curves = () if fn.exponential else CURVES
         self.smooth_fns = [WeightFn("squareplus", fn.normalize, curve) for curve in curves]
 
     def search(self, theta: Tensor, index: Tensor, options: SearchOptions) -> Iterator[Part]:
@@ -66,8 +66,8 @@ class AttentionText:
         self.dtype = torch.float64
         if not self.reference:
             self.dtype = search_dtype(problem.X, options.radius, problem.dtype)
-        short = problem.n * problem.d <= _SHORT and not self.reference
-        count = options.starts * (_MORE_STARTS if short else 1)
+        short = problem.n * problem.d <= SHORT and not self.reference
+        count = options.starts * (MORE_STARTS if short else 1)
         like = problem.X.to(self.dtype)
         directions = random_starts(count, problem.d, options.seed, like)
         directions[0] = (problem.X @ problem.W).sum(0)
@@ -114,7 +114,7 @@ class AttentionText:
         """Orthonormal basis (d, r) of the rows of X, XW, XWᵀ and Θ, where it saves work."""
         n, d = self.problem.n, self.problem.d
         r = 4 * n
-        if r >= d or 6 * n * r + r * r > _WORTHWHILE * (6 * n * d + d * d):
+        if r >= d or 6 * n * r + r * r > WORTHWHILE * (6 * n * d + d * d):
             return None
         text = self.problem.text
         # Of one size each: a basis is sought, whatever the lengths.

@@ -29,7 +29,7 @@ from wsfast.generalization.result import FIGURES, GeneralizationResult
 from wsfast.generalization.sample import Sample
 from wsfast.generalization.training import MinNorm
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
-from wsfast.sensitivity.generic import _evaluating
+from wsfast.sensitivity.generic import evaluating
 
 
 @plain
@@ -171,7 +171,7 @@ def experiment(
     given = MapOptions(weights, k, depth, activation, draws, backend)
     shown = _checks.flag("progress", progress)
     trials = torch.stack(inputs.texts).detach()
-    eval_mode = _evaluating(map) if isinstance(map, nn.Module) else nullcontext()
+    eval_mode = evaluating(map) if isinstance(map, nn.Module) else nullcontext()
     with torch.no_grad(), eval_mode:
         maps = draws_of(map, inputs, options, given)
         total = len(y) * maps.number * asked.searches * len(options.positions[0])

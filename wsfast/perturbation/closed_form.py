@@ -74,24 +74,25 @@ def _doubtful(state: PositionState, r: Tensor) -> Tensor:
     return total < _DOUBT[r.dtype] * (logit.abs() + r.abs()).sum(-1)
 
 
-class _Scores(NamedTuple):
+class Scores(NamedTuple):
     t: Tensor  # y_j · Δ
     phi_delta: Tensor  # φ_j · Δ
     r: Tensor  # change of the scores of row i
 
 
-def _scores(state: PositionState, delta: Tensor) -> _Scores:
+def scores(state: PositionState, delta: Tensor) -> Scores:
+    """What Δ (P, s, d) does to scores, and φ_j · Δ, (P, s, n) each."""
     n = state.n
     t, phi_delta, keys_delta = (delta @ state.rows.mT).split(n, -1)
     own = 0.5 * (delta * (delta @ state.bilinear)).sum(-1, keepdim=True)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
     r = keys_delta.scatter_add(-1, index, t.gather(-1, index) + own)
-    return _Scores(t, phi_delta, r)
+    return Scores(t, phi_delta, r)
 
 
 def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
     """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d), and the size of the terms it is a sum of."""
-    t, phi_delta, r = _scores(state, delta)
+    t, phi_delta, r = scores(state, delta)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
     k, j = state.dominated_position, state.dominated_row
     mean_delta = (delta[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
@@ -117,7 +118,7 @@ def squared_norms(state: PositionState, delta: Tensor) -> tuple[Tensor, Tensor]:
 def deltas(state: PositionState, delta: Tensor) -> Tensor:
     """φ(X^i(Δ)) - φ(X) itself, (P, n, d), for one Δ (P, d) per position; nothing cancels."""
     at = delta[:, None]
-    t, _, r = _scores(state, at)
+    t, _, r = scores(state, at)
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
     n = state.n
     c = (state.word[:, None] - state.rows[n : 2 * n]) * state.inv_b[:, :, None]

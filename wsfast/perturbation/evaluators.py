@@ -34,7 +34,10 @@ class Objective(Protocol):
         """The same at the positions numbered `keep` (ascending) alone."""
 
 
-def _value_and_gradient(value: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[Tensor, Tensor]:
+def value_and_gradient_of(
+    value: Callable[[Tensor], Tensor], delta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`value` of Δ (..., d) and its gradient, by autograd."""
     with torch.enable_grad():
         moving = delta.detach().requires_grad_()
         values = value(moving)
@@ -49,7 +52,7 @@ class TorchEvaluator:
     state: PositionState
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        return _value_and_gradient(
+        return value_and_gradient_of(
             lambda moving: closed_form.squared_norms(self.state, moving)[0], delta
         )
 
@@ -117,7 +120,7 @@ class Definition:
             values.view(-1).split(at_once), gradients.flatten(0, 1).split(at_once), strict=True
         )
         for (rows, at), (value, gradient) in zip(self._parts(delta), into, strict=True):
-            now, slope = _value_and_gradient(partial(self._changes, rows), at)
+            now, slope = value_and_gradient_of(partial(self._changes, rows), at)
             # A trial at which φ is not finite is never the best.
             fine = now.isfinite() & slope.isfinite().all(-1)
             value.copy_(now.masked_fill(~fine, -torch.inf))

@@ -18,7 +18,7 @@ from wsfast.perturbation.evaluators import (
     ClosedForm,
     Definition,
     Evaluator,
-    _value_and_gradient,
+    value_and_gradient_of,
 )
 from wsfast.perturbation.text_state import PositionState
 
@@ -89,7 +89,7 @@ def functional_at(
 def values(functional: ClosedFunctional, delta: Tensor) -> Tensor:
     """⟨φ(X^i(Δ)) - φ(X), Θ⟩ (P, s) for Δ (P, s, d), in PyTorch operations."""
     state = functional.state
-    t, theta_delta, r = closed_form._scores(state, delta)
+    t, theta_delta, r = closed_form.scores(state, delta)
     alpha, q = closed_form.pair_change(state, t)
     others = q * functional.by_shift[:, None] + alpha * theta_delta
     weight, change = closed_form.own_attention(state, r)
@@ -107,7 +107,7 @@ class TorchFunctional:
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """For Δ (P, s, d): the values (P, s) and their gradient (P, s, d)."""
-        return _value_and_gradient(partial(values, self._functional), delta)
+        return value_and_gradient_of(partial(values, self._functional), delta)
 
 
 class NativeFunctional:

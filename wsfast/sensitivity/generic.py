@@ -93,7 +93,7 @@ def word_sensitivity(
     )
     total = sum(map(len, options.positions))
     shown = _checks.flag("progress", progress)
-    with torch.no_grad(), progress_bar(total, "word", shown) as bar, _evaluating(phi):
+    with torch.no_grad(), progress_bar(total, "word", shown) as bar, evaluating(phi):
         worst = [
             _worst_case(phi, text[keep].detach(), words_among(keep, at), at, options, bar)
             for text, keep, at in zip(inputs.texts, inputs.masks, options.positions, strict=True)
@@ -111,7 +111,7 @@ def word_sensitivity(
 
 
 @contextmanager
-def _evaluating(phi: Callable[[Tensor], Tensor] | nn.Module) -> Iterator[None]:
+def evaluating(phi: Callable[[Tensor], Tensor] | nn.Module) -> Iterator[None]:
     """Eval mode for `phi` and all of its parts, each put back into its own mode afterwards."""
     modes = [(m, m.training) for m in phi.modules()] if isinstance(phi, nn.Module) else []
     for module, _ in modes:

@@ -21,14 +21,14 @@ from wsfast.sensitivity.result import SensitivityResult
 from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
 
 # Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
-_CURVES = (0.48, 0.0192)
+CURVES = (0.48, 0.0192)
 
 # Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
-_SHORT = 1 << 12
-_MORE_STARTS = 4
+SHORT = 1 << 12
+MORE_STARTS = 4
 
 # The small basis is used where a step in it costs at most this share of one in full d.
-_WORTHWHILE = 0.6
+WORTHWHILE = 0.6
 
 
 @plain
@@ -197,14 +197,14 @@ def _worst_case(
     deltas, steps = [], 0
     reference = problem.backend == "reference"
     dtype = torch.float64 if reference else search_dtype(problem.X, options.radius, problem.dtype)
-    short = problem.n * problem.d <= _SHORT and not reference
-    count = options.starts * (_MORE_STARTS if short else 1)
+    short = problem.n * problem.d <= SHORT and not reference
+    count = options.starts * (MORE_STARTS if short else 1)
     directions = random_starts(count, problem.d, options.seed, empty.to(dtype))
     directions[0] = (problem.X @ problem.W).sum(0)
     search = Search(options, directions, native=problem.backend == "native")
     basis = None if reference else _basis(problem, dtype)
     fn = problem.weight_fn
-    curves = () if fn.exponential else _CURVES
+    curves = () if fn.exponential else CURVES
     smooth_fns = [WeightFn("squareplus", fn.normalize, curve) for curve in curves]
     for part in problem.chunks(index, search.points_at_once(fn.exponential)):
         if reference:
@@ -246,7 +246,7 @@ def _basis(problem: RafProblem, dtype: torch.dtype) -> Tensor | None:
     """Orthonormal basis (d, r) of the rows of X, XW and XWᵀ, where searching in it saves work."""
     n, d = problem.n, problem.d
     r = 3 * n
-    if r >= d or 8 * n * r + r * r > _WORTHWHILE * (8 * n * d + d * d):
+    if r >= d or 8 * n * r + r * r > WORTHWHILE * (8 * n * d + d * d):
         return None
     text = problem.text
     rows = torch.cat([text.X, text.queries * d**0.5, text.keys * d**0.5]).to(dtype)
