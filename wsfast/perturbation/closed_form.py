@@ -75,6 +75,8 @@ def _doubtful(state: PositionState, r: Tensor) -> Tensor:
 
 
 class Scores(NamedTuple):
+    """Products with Δ at P positions and s points, (P, s, n) each."""
+
     t: Tensor  # y_j · Δ
     phi_delta: Tensor  # φ_j · Δ
     r: Tensor  # change of the scores of row i

@@ -40,7 +40,7 @@ def _pace(work: Work) -> float:
 
 def announce(estimates: dict[str, float]) -> None:
     """Print one line on stderr."""
-    parts = ", ".join(f"{name} {duration(value)}" for name, value in estimates.items())
+    parts = ", ".join(f"{name}: {duration(value)}" for name, value in estimates.items())
     total = duration(sum(estimates.values()))
     print(
         f"wsfast: estimate {total} here ({parts}); cells that are finished are not done again",
@@ -52,7 +52,7 @@ def announce(estimates: dict[str, float]) -> None:
 def parts(seconds: Sequence[float], total: int = 1000) -> list[int]:
     """Parts of a progress bar for work of these durations, so that it moves evenly."""
     done = np.cumsum(seconds)
-    ends = np.rint(total * done / done[-1]).astype(int)
+    ends = np.rint(total * done / done[-1]).astype(int) if len(done) else done
     return [int(part) for part in np.diff(ends, prepend=0)]
 
 

@@ -66,7 +66,7 @@ def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Sett
         ns=(8,) if quick else (40, 120),
         N=80 if quick else 1100,
         T=5 if quick else 10,
-        draws=6 if quick else 10,
+        draws=6 if quick else 5,
         maps=("raf", "rf"),
         quick=quick,
         seed=seed,
@@ -78,20 +78,23 @@ def run(settings: Settings, out: Path, command: str, *, progress: bool = False) 
     start = time.perf_counter()
     folder = cells_of(out, "generalization", asdict(settings))
     samples = {n: _sample(settings, n, progress) for n in settings.ns}
-    seconds = _estimate(settings, samples)
-    estimate.announce({key: settings.draws * value for key, value in seconds.items()})
     cells = [
         Cell(name, n, draw)
         for n in settings.ns
         for name in settings.maps
         for draw in range(settings.draws)
     ]
-    parts = estimate.parts([seconds[cell.kind] for cell in cells])
-    results = {}
+    left = [cell for cell in cells if not (folder / cell.file).exists()]
+    seconds = _estimate(settings, samples, left)
+    estimate.announce(
+        {kind: value * sum(cell.kind == kind for cell in left) for kind, value in seconds.items()}
+    )
+    parts = estimate.parts([seconds[cell.kind] for cell in left])
     with progress_bar(sum(parts), "part", progress) as bar:
-        for cell, part in zip(cells, parts, strict=True):
-            results[cell] = _finished(settings, samples[cell.n], cell, folder / cell.file)
+        for cell, part in zip(left, parts, strict=True):
+            _experiment(settings, samples[cell.n], cell).save(folder / cell.file)
             bar.update(part)
+    results = {cell: GeneralizationResult.load(folder / cell.file) for cell in cells}
     generalization_report.write(
         out,
         settings,
@@ -108,15 +111,6 @@ def _sample(settings: Settings, n: int, progress: bool) -> Sample:
     if settings.model is None:
         return data.synthetic(count, n, settings.d, settings.seed)
     return data.reviews(settings.model, count, n, settings.seed, progress=progress)
-
-
-def _finished(settings: Settings, sample: Sample, cell: Cell, path: Path) -> GeneralizationResult:
-    """The result of a cell, from its file or made now."""
-    if path.exists():
-        return GeneralizationResult.load(path)
-    result = _experiment(settings, sample, cell)
-    result.save(path)
-    return result
 
 
 def _experiment(
@@ -150,34 +144,31 @@ def _experiment(
 # -- how long it takes -----------------------------------------------------------------------------
 
 
-def _estimate(settings: Settings, samples: dict[int, Sample]) -> dict[str, float]:
-    """Seconds of one draw of each map and n.
+def _estimate(settings: Settings, samples: dict[int, Sample], left: list[Cell]) -> dict[str, float]:
+    """Seconds of a cell of each kind that is left.
 
     Learning and searching are told apart by timing one text of which a word changes, then two.
     """
     seconds = {}
-    for n in settings.ns:
-        for name in settings.maps:
-            cell = Cell(name, n, 0)
-            N = min(settings.N, _TIMED_TEXTS)
-            k = n * settings.d
-            small = k if name == "raf" else min(k, _TIMED_FEATURES)
-            one, two = (
-                estimate.timed(partial(_experiment, settings, samples[n], cell, N=N, T=T, k=small))
-                for T in (1, 2)
-            )
-            search = max(two - one, 0.1 * one)
-            learn = _operations(name, n, settings, settings.N, k)
-            learnt = _operations(name, n, settings, N, small)
-            seconds[cell.kind] = (
-                max(one - search, 0.0) * learn / learnt + settings.T * search * k / small
-            )
+    for cell in {cell.kind: cell for cell in left}.values():
+        N = min(settings.N, _TIMED_TEXTS)
+        k = cell.n * settings.d
+        small = k if cell.map == "raf" else min(k, _TIMED_FEATURES)
+        one, two = (
+            estimate.timed(partial(_experiment, settings, samples[cell.n], cell, N=N, T=T, k=small))
+            for T in (1, 2)
+        )
+        search = max(two - one, 0.1 * one)
+        more = _operations(settings, cell, settings.N, k) / _operations(settings, cell, N, small)
+        learning = max(one - search, 0.0)
+        seconds[cell.kind] = learning * more + settings.T * search * k / small
     return seconds
 
 
-def _operations(feature_map: str, n: int, settings: Settings, N: int, k: int) -> float:
+def _operations(settings: Settings, cell: Cell, N: int, k: int) -> float:
     """Features of N texts, their Gram matrix, and solving with it."""
-    words = n * settings.d
+    words = cell.n * settings.d
     # Making a number of V takes as long as so many products with it.
-    features = k * words * (N + 30) if feature_map == "rf" else N * words * (settings.d + 2 * n)
+    of_text = words * (settings.d + 2 * cell.n)
+    features = N * of_text if cell.map == "raf" else k * words * (N + 30)
     return float(features + N * N * k + N**3)

@@ -75,8 +75,8 @@ def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Sett
     first = min(10, max(2, ds[0] // 16))
     last = max(ds[0] // 4, 2 * first)
     if not quick:
-        ns = _spread(first, last, 8)
-        return Settings(dataset, model, ds, ns, 20, 2048, (2, 3, 4), ns, 5, seed)
+        ns = _spread(first, last, 6)
+        return Settings(dataset, model, ds, ns, 10, 2048, (2, 4), ns, 3, seed)
     ns = _spread(first, min(last, _QUICK_LENGTH), 3)
     widest = max(2, min(ns[-1], _QUICK_WIDTH // ds[-1]))
     return Settings(dataset, model, ds, ns, 4, 512, (2, 3), (widest // 2, widest), 3, seed)
