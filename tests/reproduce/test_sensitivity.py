@@ -130,7 +130,7 @@ def test_reviews(tmp_path, monkeypatch):
 def test_sizes_of_the_command(monkeypatch):
     monkeypatch.setattr(data, "dimension", lambda model: {"minilm": 384, "mpnet": 768}[model])
     full = sensitivity.settings("imdb", "minilm", 0, quick=False)
-    assert (full.ns[0], full.ns[-1], len(full.ns)) == (10, 96, 8)
+    assert (full.ns[0], full.ns[-1], len(full.ns)) == (10, 96, 6)
     assert full.ns_wide == full.ns
     for model, wide in (("minilm", (10, 20)), ("mpnet", (5, 10))):
         quick = sensitivity.settings("imdb", model, 0, quick=True)
@@ -155,9 +155,11 @@ def test_any_dimension_has_several_n(monkeypatch, d, quick):
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def findings(**laws):
+def findings(depths=(2, 3), **laws):
     """Cells that follow laws S(n, d), with a little noise between replicates."""
-    settings = replace(SENSITIVITY, ds=(32, 64), ns=(8, 16, 32), ns_wide=(8, 32), replicates=3)
+    settings = replace(
+        SENSITIVITY, ds=(32, 64), ns=(8, 16, 32), ns_wide=(8, 32), replicates=3, depths=depths
+    )
     truth = {
         "raf": lambda n, d, L: 3.0,
         "relu_raf": lambda n, d, L: 2.0 * n**-0.2,
@@ -184,9 +186,10 @@ def differing(found):
     return [c.source for c in claims if c.verdict == "differs" and "d = 64" not in c.claim]
 
 
-def test_all_agree_where_the_laws_hold():
-    claims = sensitivity_report._claims(findings())
-    assert len(claims) == 18
+@pytest.mark.parametrize("depths", [(2, 3), (2, 4), (3, 5, 6)])
+def test_all_agree_where_the_laws_hold(depths):
+    claims = sensitivity_report._claims(findings(depths))
+    assert len(claims) == 14 + 2 * len(depths)
     assert {claim.verdict for claim in claims} == {"agrees"}
 
 
@@ -208,6 +211,19 @@ def test_all_agree_where_the_laws_hold():
 )
 def test_a_law_that_is_broken_differs(laws, expected):
     assert differing(findings(**laws)) == expected
+
+
+def test_growth_that_only_begins_late_differs():
+    """Unevenly spread depths: log S rises by 0.1 for the second layer, then by 0.3 for each."""
+    found = findings((2, 4), drf=lambda n, d, L: np.exp({2: 0.1, 4: 0.7}[L]) * n**-0.5)
+    (growth,) = (
+        claim
+        for claim in sensitivity_report._claims(found)
+        if "further layer" in claim.claim and "d = 32" in claim.claim
+    )
+    assert growth.verdict == "differs"
+    assert "rise of the growth of log S 0.200 [" in growth.measured
+    assert "1.105 from L = 1 to 2, 1.350 from L = 2 to 4" in growth.measured
 
 
 def test_slope_of_the_finite_law():
