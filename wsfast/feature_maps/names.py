@@ -2,5 +2,14 @@
 
 from __future__ import annotations
 
-MAPS = ("rf", "drf", "raf", "relu_raf", "relu_raf_unnormalized")
-"""Random features, deep random features, random attention features (softmax, ReLU)."""
+from wsfast.feature_maps.weight_fn import WeightFn
+
+ATTENTION = {
+    "raf": WeightFn("softmax"),
+    "relu_raf": WeightFn("relu"),
+    "relu_raf_unnormalized": WeightFn("relu", normalize=False),
+}
+"""Random attention features, and what makes weights of their scores."""
+
+MAPS = ("rf", "drf", *ATTENTION)
+"""Random features, deep random features, random attention features."""

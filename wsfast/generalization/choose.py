@@ -8,20 +8,13 @@ from typing import Any, NamedTuple
 from wsfast import _backend, _checks
 from wsfast._checks import Inputs, SearchOptions
 from wsfast._random import weights_of_draw
-from wsfast.feature_maps.names import MAPS
+from wsfast.feature_maps.names import ATTENTION, MAPS
 from wsfast.feature_maps.random_features import random_features
 from wsfast.feature_maps.rf import drf_network, rf_network
-from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.generalization.attention import AttentionMap
 from wsfast.generalization.defined import DefinedMap
 from wsfast.generalization.maps import FeatureMap
 from wsfast.generalization.random_features import RandomMap
-
-_WEIGHT_FNS = {
-    "raf": WeightFn("softmax"),
-    "relu_raf": WeightFn("relu"),
-    "relu_raf_unnormalized": WeightFn("relu", normalize=False),
-}
 
 
 class Draws(NamedTuple):
@@ -60,7 +53,7 @@ def draws_of(map_: Any, inputs: Inputs, options: SearchOptions, given: MapOption
         return Draws(lambda r: defined, 1, False, about)
     if not isinstance(map_, str) or map_ not in MAPS:
         raise ValueError(f"map must be one of {MAPS} or a callable, got {map_!r}")
-    make = _attention if map_ in _WEIGHT_FNS else _random
+    make = _attention if map_ in ATTENTION else _random
     return make(map_, inputs, options, given)
 
 
@@ -84,7 +77,7 @@ def _attention(map_: str, inputs: Inputs, options: SearchOptions, given: MapOpti
             )
         else:
             of_draw = W[draw]
-        return AttentionMap(of_draw, _WEIGHT_FNS[map_], backend, options.memory_budget)
+        return AttentionMap(of_draw, ATTENTION[map_], backend, options.memory_budget)
 
     weights = "random" if W is None else "given"
     return Draws(make, count, has_draws, {"map": map_, "weights": weights, "backend": backend})

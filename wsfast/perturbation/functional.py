@@ -20,6 +20,7 @@ from wsfast.perturbation.evaluators import (
     Evaluator,
     value_and_gradient_of,
 )
+from wsfast.perturbation.native import position_struct
 from wsfast.perturbation.text_state import PositionState
 
 
@@ -127,19 +128,7 @@ class NativeFunctional:
             if isinstance(value, Tensor)
         }
         n, d, positions = state.n, state.d, len(state.index)
-        names = (
-            "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
-            "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
-        )  # fmt: skip
-        self._state = self._kernels.struct("PositionState", dtype)(
-            weight_fn=state.weight_fn.code,
-            curve=state.weight_fn.curve,
-            positions=positions,
-            starts=starts,
-            n=n,
-            d=d,
-            **{name: held[name].data_ptr() for name in names},
-        )
+        self._state = position_struct(self._kernels, state, starts, held)
         self._rows_type = self._kernels.struct("FunctionalRows", dtype)
         self._shape = (positions, starts)
         count = positions * starts

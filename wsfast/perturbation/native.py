@@ -13,6 +13,25 @@ from wsfast.perturbation.text_state import PositionState
 _SCALARS = 5  # kScalars of csrc/arguments.h
 
 
+def position_struct(
+    kernels: _native.Kernels, state: PositionState, starts: int, held: dict[str, Tensor]
+) -> Any:
+    """The kernels' view of `state`, whose tensors `held` has, contiguous, and keeps alive."""
+    names = (
+        "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
+        "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
+    )  # fmt: skip
+    return kernels.struct("PositionState", state.word.dtype)(
+        weight_fn=state.weight_fn.code,
+        curve=state.weight_fn.curve,
+        positions=len(state.index),
+        starts=starts,
+        n=state.n,
+        d=state.d,
+        **{name: held[name].data_ptr() for name in names},
+    )
+
+
 class NativeEvaluator:
     """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
 
@@ -31,19 +50,7 @@ class NativeEvaluator:
         n, d, positions = state.n, state.d, len(state.index)
         self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
         self._words = self._held["words"]
-        names = (
-            "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
-            "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
-        )  # fmt: skip
-        self._state = self._kernels.struct("PositionState", dtype)(
-            weight_fn=state.weight_fn.code,
-            curve=state.weight_fn.curve,
-            positions=positions,
-            starts=starts,
-            n=n,
-            d=d,
-            **{name: self._held[name].data_ptr() for name in names},
-        )
+        self._state = position_struct(self._kernels, state, starts, self._held)
         self._rows_type = self._kernels.struct("AscentRows", dtype)
         rows = positions * starts
         self._shape = (positions, starts)

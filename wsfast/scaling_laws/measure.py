@@ -15,6 +15,7 @@ from torch import Tensor
 from wsfast import _backend, _checks
 from wsfast._checks import scaling as checks
 from wsfast._random import weights_of_draw
+from wsfast.feature_maps.names import ATTENTION
 from wsfast.feature_maps.rf import DEEP_FEATURES, DEFAULT_DEPTH
 from wsfast.scaling_laws.cells import Cell
 from wsfast.sensitivity.arrays import to_numpy
@@ -26,14 +27,8 @@ from wsfast.sensitivity.random_features import (
 )
 from wsfast.sensitivity.result import SensitivityResult
 
-_ATTENTION = {
-    "raf": ("softmax", True),
-    "relu_raf": ("relu", True),
-    "relu_raf_unnormalized": ("relu", False),
-}
-
 _FUNCTIONS: dict[str, Callable[..., SensitivityResult]] = {
-    **dict.fromkeys(_ATTENTION, raf_sensitivity),
+    **dict.fromkeys(ATTENTION, raf_sensitivity),
     "rf": rf_sensitivity,
     "drf": drf_sensitivity,
 }
@@ -63,7 +58,7 @@ def resolve_options(
         options["positions"] = options["positions"].tolist()
     # By name: another backend would give other digits where a study goes on elsewhere.
     options["backend"] = _backend.resolve(
-        options["backend"], device, cpu_only=feature_map not in _ATTENTION
+        options["backend"], device, cpu_only=feature_map not in ATTENTION
     )
     if "k" in known:
         options["k"] = checks.width(options["k"])
@@ -93,7 +88,7 @@ class Measure:
     ) -> None:
         self.map = feature_map
         self.options = {**options, "seed": seed}
-        if feature_map in _ATTENTION:
+        if feature_map in ATTENTION:
             self.options["memory_budget"] = memory_budget
 
         # Texts of all lengths have the same W, which costs as much as a short text's search.
@@ -121,17 +116,17 @@ class Measure:
         )
 
     def _sensitivity(self, X: Tensor, draw: int) -> SensitivityResult:
-        if self.map not in _ATTENTION:
+        if self.map not in ATTENTION:
             return sensitivity_of_draw(self.map, X, draw, **self.options)
-        weight_fn, normalize = _ATTENTION[self.map]
+        fn = ATTENTION[self.map]
         W = self._weights(X.shape[1], draw, X.dtype, X.device)
-        return raf_sensitivity(X, W, weight_fn=weight_fn, normalize=normalize, **self.options)
+        return raf_sensitivity(X, W, weight_fn=fn.name, normalize=fn.normalize, **self.options)
 
     def cost(self, n: int, d: int) -> float:
         """Time of a cell in some unit: what the remaining time of a study is estimated from."""
         positions = self.options["positions"]
         searched = len(positions) if isinstance(positions, Sized) else n
-        if self.map in _ATTENTION:
+        if self.map in ATTENTION:
             # Products with n words and with W, what lies between them, what a call costs at least.
             return searched * (n * (8 * d + 1700) + d * d) + 6e6
         k, deeper = self.options["k"], 0
