@@ -1,6 +1,6 @@
 """How much does an attention layer react when one word changes?"""
 
-from wsfast import nn
+from wsfast import generalization, nn
 from wsfast._config import show_config
 from wsfast._random import random_weights
 from wsfast._version import __version__
@@ -29,6 +29,7 @@ __all__ = [
     "drf_sensitivity",
     "drf_weights",
     "embed",
+    "generalization",
     "nn",
     "perturb",
     "raf_delta_norms",
