@@ -8,7 +8,8 @@ import os
 import pytest
 
 from wsfast import __version__
-from wsfast.reproduce.folder import cells_of, write_bytes, write_text
+from wsfast._files import write_whole
+from wsfast.reproduce.folder import cells_of
 
 
 def test_same_settings_go_on(tmp_path):
@@ -67,7 +68,7 @@ def test_folder_that_is_a_file(tmp_path):
 
 def test_files_are_replaced_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
-    write_text(path, "naïve\n")
+    write_whole(path, "naïve\n".encode())
     assert path.read_bytes() == "naïve\n".encode()
 
     def fail(*_):
@@ -75,6 +76,6 @@ def test_files_are_replaced_as_a_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="full"):
-        write_bytes(path, b"other")
+        write_whole(path, b"other")
     assert path.read_bytes() == "naïve\n".encode()
     assert os.listdir(tmp_path) == ["a.txt"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsfast._extras import import_extra
-from wsfast.reproduce.folder import write_bytes
+from wsfast._files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,5 +30,5 @@ def save(
             stream = io.BytesIO()
             figure.savefig(stream, format=suffix, dpi=150, metadata=metadata)
             names.append(f"{name}.{suffix}")
-            write_bytes(folder / names[-1], stream.getvalue())
+            write_whole(folder / names[-1], stream.getvalue())
     return names

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
+from wsfast._files import write_whole
 from wsfast._version import __version__
 
 _SETTINGS = "settings.json"
@@ -39,23 +38,8 @@ def cells_of(out: Path, experiment: str, settings: dict[str, Any]) -> Path:
     if path.exists():
         _check_same(path, asked)
     else:
-        write_text(path, json.dumps(asked, indent=2) + "\n")
+        write_whole(path, f"{json.dumps(asked, indent=2)}\n".encode())
     return cells
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file as a whole: a reader never sees half of it."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file as a whole: a reader never sees half of it."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _check_same(path: Path, asked: dict[str, Any]) -> None:

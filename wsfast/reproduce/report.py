@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from wsfast._files import write_whole
 from wsfast.reproduce.claims import Claim
-from wsfast.reproduce.folder import write_text
 from wsfast.sensitivity.collect import versions
 
 PAPER = (
@@ -55,7 +55,7 @@ def write(
         f"Files: {', '.join(f'[{name}]({name})' for name in files)}.",
         f"This run took {seconds:.0f} s; cells that an earlier run had finished are not counted.",
     ]
-    write_text(folder / "report.md", "\n\n".join(parts) + "\n")
+    write_whole(folder / "report.md", ("\n\n".join(parts) + "\n").encode())
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

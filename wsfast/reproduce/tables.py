@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wsfast._extras import import_extra
-from wsfast.reproduce.folder import write_bytes, write_text
+from wsfast._files import write_whole
 
 
 class Table(NamedTuple):
@@ -39,10 +39,10 @@ def write(table: Table, folder: Path) -> list[str]:
     writer.writerow(table.columns)
     writer.writerows(table.rows())
     names = [f"{table.name}.csv"]
-    write_text(folder / names[0], stream.getvalue())
+    write_whole(folder / names[0], stream.getvalue().encode())
     if importlib.util.find_spec("pyarrow") is not None:
         names.append(f"{table.name}.parquet")
-        write_bytes(folder / names[1], _parquet(table))
+        write_whole(folder / names[1], _parquet(table))
     return names
 
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 import math
 import os
-import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wsfast._files import write_whole
 from wsfast.feature_maps.names import MAPS
 
 _STUDY = "study.json"
@@ -62,17 +62,6 @@ def table_order(cell: Cell) -> tuple[int, Key]:
     return MAPS.index(cell.map), Key(cell.d, cell.n, cell.text, cell.draw)
 
 
-def write_whole(path: Path, content: str) -> None:
-    """Write a file so that, whenever the process is killed, all of it is there or none."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        # Written as it is: no other line ends on other systems.
-        partial.write_bytes(content.encode())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 class Store:
     """Finished cells of one study, a file each in `folder`; nothing is kept where it is None.
 
@@ -116,7 +105,7 @@ class Store:
         content = {**cell._asdict(), "study": self.digest}
         content["S"] = None if math.isnan(cell.S) else cell.S
         key = Key(cell.d, cell.n, cell.text, cell.draw)
-        write_whole(self._file(key), json.dumps(content, allow_nan=False) + "\n")
+        write_whole(self._file(key), f"{json.dumps(content, allow_nan=False)}\n".encode())
 
     def _file(self, key: Key) -> Path:
         assert self.folder is not None
@@ -137,7 +126,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / _STUDY
         if not file.exists():
-            write_whole(file, json.dumps(self.settings, indent=2) + "\n")
+            write_whole(file, f"{json.dumps(self.settings, indent=2)}\n".encode())
         self._check()
 
     def _check(self) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from wsfast import _checks
 from wsfast._checks import scaling as checks
 from wsfast._extras import import_extra
-from wsfast.scaling_laws.cells import Cell, table_order, write_whole
+from wsfast._files import write_whole
+from wsfast.scaling_laws.cells import Cell, table_order
 from wsfast.scaling_laws.slope import Slope, fit
 from wsfast.sensitivity import storage
 from wsfast.sensitivity.draws import summarize
@@ -234,7 +235,7 @@ class ScalingResult:
         writer.writerow(Cell._fields)
         for cell in self.rows:
             writer.writerow([None if value != value else value for value in cell])
-        write_whole(Path(path), text.getvalue())
+        write_whole(Path(path), text.getvalue().encode())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to `path`, a .npz file with JSON metadata and no pickle.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from wsfast._files import whole_file
 from wsfast.sensitivity.arrays import Array, to_numpy
 
 _META = "meta.json"  # as an array of bytes: npz holds arrays only
@@ -26,15 +26,9 @@ def write(path: str | os.PathLike[str], arrays: dict[str, Any], meta: dict[str, 
     TypeError
         If `meta` holds something that JSON cannot express.
     """
-    target = Path(path)
     packed = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with open(partial, "xb") as file:
-            np.savez(file, **{**arrays, _META: packed})
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(Path(path)) as file:
+        np.savez(file, **{**arrays, _META: packed})
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
