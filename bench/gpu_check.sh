@@ -123,7 +123,7 @@ tests() {
     mode=(--cuda-on-cpu) require=cuda_on_cpu,native
   fi
   # Plugins of the environment are no part of the tests, nor is what some versions of PyTorch say about TF32.
-  PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 WSFAST_REQUIRE=$require limited tests.log "$PY" -m pytest -q \
+  PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 WSFAST_REQUIRE=$require limited tests.log "$PY" -m pytest -q -m "" \
     -p no:cacheprovider --durations=15 -W 'ignore:Please use the new API settings' "${mode[@]}" tests/cuda ||
     return
   tail -n 1 "$OUT/tests.log"

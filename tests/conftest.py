@@ -124,6 +124,50 @@ def pytest_make_collect_report() -> Iterator[None]:
     return report
 
 
+# -- tiers: pytest runs the quick one, pytest -m deep the rest -------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a product of parameters, the quick tier runs as many tests as bring in every value."""
+    products: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for tests in products.values():
+        for test in _repeating(tests):
+            test.add_marker("deep")
+
+
+def _values(test: pytest.Function) -> set[tuple[tuple[str, int], ...]]:
+    """What each decorator, or fixture, gave the test; objects are told apart by their identity."""
+    given = {name: (name, id(value)) for name, value in test.callspec.params.items()}
+    groups = []
+    for mark in test.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        listed = names.replace(",", " ").split() if isinstance(names, str) else names
+        groups.append(tuple(given.pop(name) for name in listed))
+    return {*groups, *((value,) for value in given.values())}
+
+
+def _repeating(tests: list[pytest.Function]) -> list[pytest.Function]:
+    """Tests of one function whose values all occur in others that are kept."""
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    repeating = []
+    able = [test for test in tests if not _missing(test)]
+    # Those that are skipped here come last: they show nothing of their other parameters.
+    for group in (able, [test for test in tests if test not in able]):
+        left = [(test, _values(test)) for test in group]
+        while left:
+            left.sort(key=lambda one: len(one[1] - seen))  # stable: of equals the last is kept
+            test, values = left.pop()
+            if values <= seen:
+                repeating += [test, *(test for test, _ in left)]
+                break
+            seen |= values
+    return repeating
+
+
 # -- global state ---------------------------------------------------------------------------------
 
 

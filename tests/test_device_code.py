@@ -19,6 +19,8 @@ budget = importlib.import_module("cubin.budget")
 compiler = importlib.import_module("cubin.compiler")
 sass = importlib.import_module("cubin.sass")
 
+pytestmark = pytest.mark.deep
+
 # -- what the compiler says ------------------------------------------------------------------------
 
 VERBOSE = """\

@@ -15,7 +15,11 @@ from wsfast.perturbation.evaluators import TorchEvaluator
 from wsfast.perturbation.native import NativeEvaluator
 from wsfast.sensitivity.ascent import Ball, _Climb
 
-pytestmark = [pytest.mark.needs("cuda_on_cpu"), pytest.mark.usefixtures("cuda_on_cpu")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.needs("cuda_on_cpu"),
+    pytest.mark.usefixtures("cuda_on_cpu"),
+]
 
 weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
 functions = pytest.mark.parametrize("fn", SEARCHED, ids=str)

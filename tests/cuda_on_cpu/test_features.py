@@ -12,7 +12,11 @@ from wsfast.feature_maps.native import fused_features, fused_text
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.text_state import prepare_text
 
-pytestmark = [pytest.mark.needs("cuda_on_cpu"), pytest.mark.usefixtures("cuda_on_cpu")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.needs("cuda_on_cpu"),
+    pytest.mark.usefixtures("cuda_on_cpu"),
+]
 
 weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
 dtypes = pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from cuda_on_cpu.compile import HERE, SANITIZERS, compile_program, run_program
 
-pytestmark = pytest.mark.needs("cuda_on_cpu")
+pytestmark = [pytest.mark.deep, pytest.mark.needs("cuda_on_cpu")]
 
 KERNEL = (HERE / "shim" / "row_lse.cuh").read_text()
 ORDERS = ["up", "down", "random", "warp"]

@@ -7,7 +7,7 @@ import re
 import pytest
 from cuda_on_cpu.compile import HERE, SANITIZERS, compile_program, run_program
 
-pytestmark = pytest.mark.needs("cuda_on_cpu")
+pytestmark = [pytest.mark.deep, pytest.mark.needs("cuda_on_cpu")]
 
 ORDERS = ["up", "down", "random", "warp"]
 RESULTS = [

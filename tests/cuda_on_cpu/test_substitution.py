@@ -15,7 +15,11 @@ from substitution.kernels import agree, own_scores, state_of
 from wsfast.substitution.native import NativeTiles, PairList, Workspace
 from wsfast.substitution.state import Squares
 
-pytestmark = [pytest.mark.needs("cuda_on_cpu"), pytest.mark.usefixtures("cuda_on_cpu")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.needs("cuda_on_cpu"),
+    pytest.mark.usefixtures("cuda_on_cpu"),
+]
 
 CPU = torch.device("cpu")
 BLOCK = 64  # candidates that are kept or left out together

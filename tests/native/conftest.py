@@ -20,7 +20,10 @@ def level(request, isa):
     return request.param
 
 
-@pytest.fixture(params=[*LEVELS, pytest.param("cuda", marks=pytest.mark.needs("cuda_on_cpu"))])
+CUDA = pytest.param("cuda", marks=[pytest.mark.deep, pytest.mark.needs("cuda_on_cpu")])
+
+
+@pytest.fixture(params=[*LEVELS, CUDA])
 def kernels(request, isa):
     """The kernels that ``backend="native"`` takes: one instruction set, or CUDA's."""
     if request.param == "cuda":

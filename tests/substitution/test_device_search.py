@@ -23,7 +23,11 @@ from wsfast.substitution.native import Workspace
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Plan, TextSearch, own_scores
 
-pytestmark = [pytest.mark.needs("cuda_on_cpu"), pytest.mark.usefixtures("cuda_on_cpu")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.needs("cuda_on_cpu"),
+    pytest.mark.usefixtures("cuda_on_cpu"),
+]
 
 
 @pytest.fixture
