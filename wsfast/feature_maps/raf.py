@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
 from wsfast._plain import full_precision
+from wsfast.feature_maps.kinks import relu
 from wsfast.feature_maps.native import attention_rows_, fused_features
 from wsfast.feature_maps.reference import attention_features, attention_weights
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -245,7 +246,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             if part is not None:
                 slope = slope * part.unsqueeze(-2)
             if fn.normalize:
-                total = (torch.relu(scores) * slope).sum(-1, keepdim=True)
+                total = (relu(scores) * slope).sum(-1, keepdim=True)
                 slope = slope / torch.where(total > 0, total, 1.0)
                 by_weight = by_weight - (weights * by_weight).sum(-1, keepdim=True)
             by_score = slope * by_weight
