@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -12,33 +14,80 @@ import torch
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+# Autocast is each thread's own, and of one kind of device.
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
+class _ExactProducts:
+    """PyTorch's settings for float32 products, for as long as some thread needs them exact.
+
+    They are the whole process's: threads hold them together. What was found is put back by the last
+    holder, unless somebody else has changed it meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: dict[str, str] = {}
+        if hasattr(os, "register_at_fork"):
+            # The lock may be held by a thread that a child process does not have.
+            os.register_at_fork(after_in_child=self.__init__)  # type: ignore[misc]
+
+    def __enter__(self) -> None:
+        with self._lock:
+            for device in _DEVICES:
+                mode = _get(device)
+                if mode not in (_EXACT, "none"):
+                    # "none" follows the setting for all of PyTorch, and may be what was there.
+                    shared = mode == getattr(torch.backends, "fp32_precision", "")
+                    self._before[device] = "none" if shared else mode
+                    _set(device, _EXACT)
+            self._holders += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                for device, mode in self._before.items():
+                    if _get(device) == _EXACT:
+                        _set(device, mode)
+                self._before.clear()
+
+
+_DEVICES: tuple[str, ...]
+if hasattr(torch.backends, "fp32_precision"):
+    _DEVICES, _EXACT = ("cuda", "mkldnn"), "ieee"
+    _PRODUCTS: dict[str, Any] = {
+        "cuda": torch.backends.cuda.matmul,
+        "mkldnn": torch.backends.mkldnn.matmul,
+    }
+
+    def _get(device: str) -> str:
+        return str(_PRODUCTS[device].fp32_precision)
+
+    def _set(device: str, mode: str) -> None:
+        _PRODUCTS[device].fp32_precision = mode
+else:  # PyTorch before 2.9
+    _DEVICES, _EXACT = ("all",), "highest"
+
+    def _get(device: str) -> str:
+        return torch.get_float32_matmul_precision()
+
+    def _set(device: str, mode: str) -> None:
+        torch.set_float32_matmul_precision(mode)
+
+
+_exact_products = _ExactProducts()
+
 
 @contextmanager
 def full_precision() -> Iterator[None]:
     """No autocast, no TF32 and no bfloat16 inside products: all lose the accuracy promised."""
-    with ExitStack() as stack:
-        _exact_products(stack)
-        for device in ("cpu", "cuda"):
+    with _exact_products, ExitStack() as stack:
+        for device in _AUTOCAST:
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
         yield
-
-
-def _exact_products(stack: ExitStack) -> None:
-    if not hasattr(torch.backends, "fp32_precision"):  # PyTorch before 2.9
-        before = torch.get_float32_matmul_precision()
-        if before != "highest":
-            torch.set_float32_matmul_precision("highest")
-            stack.callback(torch.set_float32_matmul_precision, before)
-        return
-    for device in ("cuda", "mkldnn"):
-        products: Any = getattr(torch.backends, device).matmul
-        before = products.fp32_precision
-        if before not in ("ieee", "none"):
-            # "none" follows the setting for all of PyTorch, and may be what was there.
-            inherited = before == torch.backends.fp32_precision
-            products.fp32_precision = "ieee"
-            stack.callback(setattr, products, "fp32_precision", "none" if inherited else before)
 
 
 def plain(function: Callable[_P, _R]) -> Callable[_P, _R]:

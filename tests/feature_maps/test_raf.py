@@ -332,6 +332,7 @@ def test_gradient_of_one_argument_alone(backend):
 
 
 # Each takes seconds: not every combination.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(
     ("backend", "weight_fn", "normalize", "masked"),
     [

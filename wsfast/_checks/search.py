@@ -11,6 +11,7 @@ from torch import Tensor
 from wsfast._checks import values
 from wsfast._checks.texts import Inputs
 from wsfast._checks.values import finite, integer, number, shape_of
+from wsfast._transforms import transformed
 
 
 def _positions(value: Any, inputs: Inputs) -> list[int]:
@@ -30,6 +31,11 @@ def _positions(value: Any, inputs: Inputs) -> list[int]:
 
 def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
     """The words of each text, int64, ascending, that stand at `positions`."""
+    if transformed(*inputs.texts):
+        raise ValueError(
+            "X must be plain tensors, got a transform of torch.func or a tangent: a search looks "
+            "at values"
+        )
     wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
     wanted[_positions(positions, inputs)] = True
     return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]

@@ -18,6 +18,7 @@ from wsfast._checks.values import (
     real_tensor,
     shape_of,
 )
+from wsfast._transforms import mapped, values_of
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def _masks(mask: Any, entries: list[Tensor], batched: bool) -> list[Tensor]:
             raise ValueError(f"{name} must have shape {(text.shape[0],)}, got {shape_of(row)}")
         if row.device != text.device:
             raise ValueError(f"{name} must be on the device of X, {text.device}, got {row.device}")
+        if mapped(row):
+            raise ValueError(f"{name} must be the same in all calls that torch.vmap maps over")
         if not bool(row.any()):
             raise ValueError(f"{name} has no word: at least one entry must be True")
     return rows
@@ -160,9 +163,9 @@ def mask_tensor(mask: Any, X: Tensor) -> Tensor:
 
 def every_text_has_a_word(mask: Tensor) -> None:
     """`mask` (B, n)."""
-    empty = (~mask.any(-1)).nonzero()
+    empty = values_of(~mask.any(-1)).nonzero()
     if len(empty):
-        raise ValueError(f"mask has no word in text {int(empty[0])}: one entry must be True")
+        raise ValueError(f"mask has no word in text {int(empty[0, -1])}: one entry must be True")
 
 
 def perturbations(delta: Any, inputs: Inputs) -> Tensor:

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wsfast._transforms import values_of
+
 Array: TypeAlias = "Tensor | NDArray[Any]"
 """A tensor or a NumPy array."""
 
@@ -117,8 +119,9 @@ def differentiable(tensor: Tensor) -> Tensor:
 
 def finite(name: str, value: Tensor) -> None:
     """Raise ValueError where `value` has NaN or infinity, with the first place of it."""
+    value = values_of(value)
     # NaN and infinity survive a sum, which costs far less than looking at every entry.
-    if math.isfinite(float(value.detach().sum())):
+    if math.isfinite(float(value.sum())):
         return
     if not bool(torch.isfinite(value).all()):
         where = (~torch.isfinite(value)).nonzero()[0].tolist()

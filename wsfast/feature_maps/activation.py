@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wsfast.feature_maps.kinks import relu
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -23,7 +25,7 @@ class Activation:
 _GELU_SLOPE = 0.5 * (1 + math.erf(1)) + math.exp(-1) / math.sqrt(math.pi)
 
 ACTIVATIONS = {
-    "relu": Activation("relu", torch.relu, 1.0),
+    "relu": Activation("relu", relu, 1.0),
     "tanh": Activation("tanh", torch.tanh, 1.0),
     "gelu": Activation("gelu", torch.nn.functional.gelu, _GELU_SLOPE),
 }

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from wsfast import _native
 from wsfast._counter_random import random_block
+from wsfast._plain import full_precision
 from wsfast._progress import Progress
+from wsfast._transforms import transformed
 
 # Numbers of V that are made, used and dropped at a time, where a product of matrices uses them.
 _BLOCK = 1 << 20
@@ -61,6 +63,16 @@ class GivenProjection:
 
     def matrix(self, dtype: torch.dtype) -> Tensor:
         return self.V.to(dtype)
+
+    def of_texts(self, X: Tensor, bar: Progress | None) -> Tensor:
+        """V flat(X) (B, k) by PyTorch's own operations: differentiable in V too."""
+        flat = X.flatten(1)
+        # In another dtype some rows at a time, so that V is not copied as a whole.
+        rows = self.k if self.V.dtype == X.dtype else _rows(self.n * self.d)
+        parts = [flat @ part.to(X.dtype).mT for part in self.V.split(rows)]
+        if bar is not None:
+            bar.update(self.V.numel())
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def _of(self, position: int) -> Tensor:
         return self.V[:, position * self.d : (position + 1) * self.d]
@@ -134,7 +146,7 @@ class _Maker:
         self.native = native
 
     def matrix(self, plane: int, first: int, rows: int, cols: int, dtype: torch.dtype) -> Tensor:
-        if not self.native:
+        if not self.native or transformed():
             normals = random_block(self.seed, self.draw, plane, first, rows, cols, self.device)
             return normals.to(dtype).mul_(self.scale)
         out = torch.empty(rows, cols, dtype=dtype, device=self.device)
@@ -169,8 +181,8 @@ def project_word(projection: Projection, position: int, words: Tensor) -> Tensor
 
 def project(projection: Projection, X: Tensor, bar: Progress | None = None) -> Tensor:
     """V flat(X) (B, k) for texts (B, n, d); `bar` is told of every number of V."""
-    if isinstance(projection, GivenProjection) and projection.V.dtype == X.dtype:
-        return X.flatten(1) @ projection.V.mT
+    if isinstance(projection, GivenProjection):
+        return projection.of_texts(X, bar)
     z: Tensor = _Project.apply(X, projection, bar)  # type: ignore[no-untyped-call]
     return z
 
@@ -186,12 +198,20 @@ def _multiply(z: Tensor, words: Tensor, parts: Iterator[Tensor]) -> None:
         first += len(part)
 
 
+def _merged(function: Any, batch: int, dim: int | None, value: Tensor, *others: Any) -> Any:
+    """A map of rows (B, …) under `torch.vmap`: its result, and the dimension of the batch."""
+    if dim is None:
+        return function(value, *others), None
+    rows = value.movedim(dim, 0)
+    return function(rows.flatten(0, 1), *others).unflatten(0, (batch, -1)), 0
+
+
 class _Project(torch.autograd.Function):
-    """The product and its gradient, each making V anew."""
+    """V flat(X) (B, k), of which V is made anew in each pass; linear in X."""
 
     @staticmethod
-    def forward(ctx: Any, X: Tensor, projection: Projection, bar: Progress | None) -> Tensor:
-        ctx.projection = projection
+    @full_precision()
+    def forward(X: Tensor, projection: Projection, bar: Progress | None) -> Tensor:
         z = X.new_zeros(len(X), projection.k)
         for i in range(projection.n):
             projection.add_product(z, i, X[:, i])
@@ -200,13 +220,50 @@ class _Project(torch.autograd.Function):
         return z
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.projection = inputs[1]
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        projection = ctx.projection
-        by_text = grad.new_zeros(len(grad), projection.n, projection.d)
+        return _Transposed.apply(grad, ctx.projection), None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def jvp(ctx: Any, X: Tensor, *_: Any) -> Tensor:
+        z: Tensor = _Project.apply(X, ctx.projection, None)  # type: ignore[no-untyped-call]
+        return z
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], X: Tensor, *others: Any) -> Any:
+        return _merged(_Project.apply, info.batch_size, dims[0], X, *others)
+
+
+class _Transposed(torch.autograd.Function):
+    """Vᵀz (B, n, d) for z (B, k), likewise."""
+
+    @staticmethod
+    @full_precision()
+    def forward(z: Tensor, projection: Projection) -> Tensor:
+        X = z.new_zeros(len(z), projection.n, projection.d)
         for i in range(projection.n):
             first = 0
-            for part in projection.parts(i, grad.dtype):
-                by_text[:, i].addmm_(grad[:, first : first + len(part)], part)
+            for part in projection.parts(i, z.dtype):
+                X[:, i].addmm_(z[:, first : first + len(part)], part)
                 first += len(part)
-        return by_text, None, None
+        return X
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.projection = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Project.apply(grad, ctx.projection, None), None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def jvp(ctx: Any, z: Tensor, *_: Any) -> Tensor:
+        X: Tensor = _Transposed.apply(z, ctx.projection)  # type: ignore[no-untyped-call]
+        return X
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], z: Tensor, *others: Any) -> Any:
+        return _merged(_Transposed.apply, info.batch_size, dims[0], z, *others)

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch.nn.utils.rnn import pad_sequence
 
 from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
 from wsfast._plain import full_precision
+from wsfast._transforms import padded, transformed
+from wsfast.feature_maps.kinks import relu
 from wsfast.feature_maps.native import attention_rows_, fused_features
 from wsfast.feature_maps.reference import attention_features, attention_weights
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -33,7 +34,9 @@ def raf_features(
     """Random attention features φ(X) = g(X W Xᵀ/√d) X, rows of g normalised to sum 1.
 
     Differentiable in `X` and `W`; a custom operator (``torch.ops.wsfast.raf_features``) that
-    ``torch.compile`` takes without a graph break.
+    ``torch.compile`` takes without a graph break. Under the transforms of ``torch.func``, and with
+    forward-mode tangents, the definition is evaluated by PyTorch's own operations, whatever the
+    backend.
 
     Parameters
     ----------
@@ -79,13 +82,13 @@ def raf_features(
     if isinstance(X, (list, tuple)) or isinstance(mask, (list, tuple)):
         inputs = _checks.texts(X, mask)
         lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
-        padded = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
+        missing = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
         phi = _features(
-            pad_sequence(inputs.texts, batch_first=True),
+            padded(inputs.texts),
             _checks.weights(W, inputs),
-            pad_sequence(inputs.masks, batch_first=True),
+            padded(inputs.masks),
             (weight_fn, normalize, backend),
-        ).masked_fill(padded[:, None, :, None], torch.nan)
+        ).masked_fill(missing[:, None, :, None], torch.nan)
         phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
         return inputs.give(phi if inputs.batched else phi[0])
     x = _checks.text_tensor(X)
@@ -118,12 +121,26 @@ def _features(
         backend = "torch"  # PyTorch's own fused attention is the fastest there is
     # The kernel serves gradients too: the operator's backward is in PyTorch.
     chosen = _backend.resolve(backend, X.device)
+    if transformed(X, W):
+        return _definition(X, W, mask, WeightFn(weight_fn, normalize))
     traced = torch.compiler.is_compiling() or not (type(X) is type(W) is Tensor)
     if traced or (torch.is_grad_enabled() and (X.requires_grad or W.requires_grad)):
         phi: Tensor = torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
         return phi
     # Going through the dispatcher costs as much as the features of a short text.
     return _compute(X, W, mask, WeightFn(weight_fn, normalize), chosen, given)
+
+
+def _definition(X: Tensor, W: Tensor, mask: Tensor | None, fn: WeightFn) -> Tensor:
+    """φ (B, R, n, d) by PyTorch's own operations alone, which every transform takes."""
+    part = None if mask is None else mask[:, None]
+    if torch.compiler.is_compiling():
+        # A graph can neither look at values nor hold PyTorch's settings; autocast it can.
+        with torch.autocast(X.device.type, enabled=False):
+            return attention_features(X[:, None], W, fn, part)
+    with full_precision():
+        _check_values(X, W, mask)
+        return attention_features(X[:, None], W, fn, part)
 
 
 @torch.library.custom_op(
@@ -150,14 +167,11 @@ def _compute(
     given: Tensor | None = None,
 ) -> Tensor:
     """φ (B, R, n, d); `given` is X as bfloat16, where it was."""
-    # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
-    if mask is not None:
-        _checks.every_text_has_a_word(mask)
     queries = _queries(X, W)
+    # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
-    if not math.isfinite(float(queries.detach().sum())):
-        _checks.finite("X", X)
-        _checks.finite("W", W)
+    if mask is not None or not math.isfinite(float(queries.detach().sum())):
+        _check_values(X, W, mask)
     part = None if mask is None else mask[:, None]
     if backend == "native":
         if _native.kernels(X.device).gpu:
@@ -173,6 +187,13 @@ def _compute(
     else:
         return attention_features(X[:, None], W, fn, part).contiguous()
     return (phi if part is None else phi * part.unsqueeze(-1)).contiguous()
+
+
+def _check_values(X: Tensor, W: Tensor, mask: Tensor | None) -> None:
+    if mask is not None:
+        _checks.every_text_has_a_word(mask)
+    _checks.finite("X", X)
+    _checks.finite("W", W)
 
 
 def _queries(X: Tensor, W: Tensor) -> Tensor:
@@ -245,7 +266,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             if part is not None:
                 slope = slope * part.unsqueeze(-2)
             if fn.normalize:
-                total = (torch.relu(scores) * slope).sum(-1, keepdim=True)
+                total = (relu(scores) * slope).sum(-1, keepdim=True)
                 slope = slope / torch.where(total > 0, total, 1.0)
                 by_weight = by_weight - (weights * by_weight).sum(-1, keepdim=True)
             by_score = slope * by_weight

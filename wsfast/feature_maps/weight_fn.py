@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wsfast.feature_maps.kinks import at_most, relu
+
 _CODES = {
     ("softmax", True): 0,
     ("relu", True): 1,
@@ -16,18 +18,13 @@ _CODES = {
 }
 
 
-def reciprocal(total: Tensor) -> Tensor:
-    """1/total, and 0 for the sum of a row without weight; no NaN in either's gradient."""
-    filled = total > 0
-    return torch.where(filled, 1 / torch.where(filled, total, 1.0), 0.0)
-
-
 @dataclass(frozen=True)
 class WeightFn:
     """How a score becomes an attention weight.
 
     ``softmax`` (always normalised), ``relu``, or ``squareplus``: ``(s + sqrt(s² + curve)) / 2``, a
-    smooth ReLU that only the search uses, to start where ReLU has no slope.
+    smooth ReLU that only the search uses, to start where ReLU has no slope. At a score of 0 the
+    slope of ReLU is 0, and that of squareplus 1/2.
     """
 
     name: str
@@ -46,16 +43,16 @@ class WeightFn:
     def value(self, score: Tensor) -> Tensor:
         """g(score) of the weight functions other than softmax."""
         if self.name == "relu":
-            return torch.relu(score)
+            return relu(score)
         root = (score * score + self.curve).sqrt()
-        # Not |score|: its slope at 0 is 0, and the weight's 1/2.
-        below = (-score).clamp(min=0)
-        return torch.where(score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + below))
+        # With the slope 1 at 0, from where the quotient has its slope 1/2.
+        size = -at_most(score, 0.0)
+        return torch.where(score > 0, 0.5 * (score + root), 0.5 * self.curve / (root + size))
 
     def change(self, score: Tensor, by: Tensor) -> Tensor:
         """g(score + by) - g(score), without cancellation for ReLU."""
         if self.name == "relu":
             # Not torch.maximum: at equal arguments it would give half the slope, and ReLU 0.
             falling = torch.where(by > -score, by, -score)
-            return torch.where(score > 0, falling, torch.relu(score + by))
+            return torch.where(score > 0, falling, relu(score + by))
         return self.value(score + by) - self.value(score)

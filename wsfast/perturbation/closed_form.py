@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.feature_maps.weight_fn import reciprocal
+from wsfast.feature_maps.kinks import at_most, reciprocal, relu
 from wsfast.perturbation.text_state import PositionState
 
 
@@ -26,8 +26,8 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
         alpha, rest = (logit + t).sigmoid(), (-logit - t).sigmoid()
         # expm1 of a negative number on either side: no cancellation for small t, no overflow for
         # large.
-        rising = -alpha * b * torch.expm1(-t.clamp(min=0))
-        falling = a * rest * torch.expm1(t.clamp(max=0))
+        rising = -alpha * b * torch.expm1(-relu(t))
+        falling = a * rest * torch.expm1(at_most(t, 0.0))
         return PairChange(alpha, torch.where(t > 0, rising, falling))
     weight, change = fn.value(logit + t), fn.change(logit, t)
     if not fn.normalize:

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Texts
 from wsfast._plain import plain
+from wsfast._transforms import padded, transformed
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 
@@ -79,7 +79,8 @@ def raf_delta_norms(
     backend : {"reference", "torch", "native"}, optional
         The definition (one layer for each position and Δ); the closed form in PyTorch,
         differentiable in `X`, `W` and `delta`; the closed form with compiled kernels. By default
-        the fastest that can run (and give gradients, where an input requires them).
+        the fastest that can run (and give gradients, where an input requires them). Under the
+        transforms of ``torch.func``, and with forward-mode tangents, the definition.
 
     Returns
     -------
@@ -172,16 +173,17 @@ def raf_deltas(
             problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
             change = problem.deltas(int(keep[:i].sum()), by).to(inputs.dtype)
             words = keep.nonzero()[:, 0]
-            out.append(change.new_zeros(text.shape).index_put((words,), change))
-    padded = pad_sequence(out, batch_first=True, padding_value=torch.nan)
-    return inputs.give(_axes(padded, inputs, W))
+            out.append(torch.zeros_like(text).index_put((words,), change))
+    return inputs.give(_axes(padded(out, torch.nan), inputs, W))
 
 
 def _resolve(backend: str | None, inputs: Inputs, *others: Tensor) -> str:
     requires_grad = inputs.requires_grad or (
         torch.is_grad_enabled() and any(x.requires_grad for x in others)
     )
-    return _backend.resolve(backend, inputs.device, requires_grad=requires_grad)
+    chosen = _backend.resolve(backend, inputs.device, requires_grad=requires_grad)
+    # The closed form looks at values: rows that one word dominates are apart.
+    return "reference" if transformed(*inputs.texts, *others) else chosen
 
 
 def _axes(results: Tensor, inputs: Inputs, W: Array) -> Tensor:

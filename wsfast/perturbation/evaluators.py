@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from wsfast._transforms import transformed
 from wsfast.perturbation import closed_form
 from wsfast.perturbation.native import NativeEvaluator
 from wsfast.perturbation.text_state import PositionState
@@ -102,7 +103,7 @@ class Definition:
 
     def squared_norms(self, delta: Tensor) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d)."""
-        if self.base.requires_grad or delta.requires_grad:
+        if self.base.requires_grad or delta.requires_grad or transformed(self.base, delta):
             parts = [self._changes(rows, at) for rows, at in self._parts(delta)]
             return torch.cat(parts).view(delta.shape[:2])
         # Into one array: small results kept between large temporaries fragment the heap.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast._random import NORM_STREAM, normals
+from wsfast.feature_maps.kinks import root
 from wsfast.feature_maps.reference import attention_features
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation import closed_form
@@ -70,12 +71,6 @@ def _symmetric(W: Tensor, scale: float) -> Tensor:
         return (W + W.mT) * scale
     # In place: fresh memory of this size costs more than the sum.
     return W.mT.clone(memory_format=torch.contiguous_format).add_(W).mul_(scale)
-
-
-def _root(squares: Tensor) -> Tensor:
-    """Norms from their squares, at 0 with the gradient 0 that a norm has in PyTorch."""
-    none = squares <= 0
-    return squares.masked_fill(none, 1.0).sqrt().masked_fill(none, 0.0)
 
 
 class RafProblem:
@@ -170,7 +165,7 @@ class RafProblem:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
         if self.backend == "reference":
             points = delta.double().expand(len(index), -1, -1)
-            return _root(self.definition(index).squared_norms(points))
+            return root(self.definition(index).squared_norms(points))
         at_once = min(_POINTS, delta.shape[1])
         out = []
         for part in self.chunks(torch.arange(len(index), device=index.device), at_once):
@@ -231,16 +226,16 @@ class RafProblem:
             value, size = closed_form.squared_norms(state, delta.to(dtype))
         value, size = value.double(), size.double()
         # Inner products lose small changes: there the change itself is formed, in float64.
-        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * self.unit2(_root(value), dtype))
+        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * self.unit2(root(value), dtype))
         p, k = lost.nonzero(as_tuple=True)
         if len(p) == 0:
-            return _root(value)
+            return root(value)
         at_once = max(1, self.memory_budget // (6 * 8 * self.n * self.d))
         direct = [
             closed_form.deltas(exact.select(q), delta[q, m].double()).square().sum((1, 2))
             for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
         ]
-        return _root(value.index_put((p, k), torch.cat(direct)))
+        return root(value.index_put((p, k), torch.cat(direct)))
 
     def deltas(self, position: int, delta: Tensor) -> Tensor:
         """φ(X^i(Δ)) - φ(X) (n, d), float64, for one Δ (d,)."""

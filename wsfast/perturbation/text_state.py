@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from wsfast import _native
+from wsfast.feature_maps.kinks import at_most, reciprocal, relu
 from wsfast.feature_maps.native import (
     RowStatistics,
     TextFeatures,
     attention_statistics_,
     fused_text,
 )
-from wsfast.feature_maps.weight_fn import WeightFn, reciprocal
+from wsfast.feature_maps.weight_fn import WeightFn
 
 # Below this share of their size, squared distances come from the differences, not from inner
 # products.
@@ -205,7 +206,8 @@ def _shift(X: Tensor) -> Tensor:
 
 
 def _attention_statistics(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
-    top_score, top = scores.max(-1)
+    top = scores.argmax(-1)
+    top_score = scores.gather(-1, top[:, None])[:, 0]
     at_top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, top[:, None], True)
     if weight_fn.exponential:
         rest = scores.masked_fill(at_top, -torch.inf)
@@ -232,7 +234,7 @@ def prepare_positions(text: TextState, index: Tensor, bilinear: Tensor) -> Posit
     if fn.exponential:
         full = torch.logaddexp(top_score, others)
         # The largest word takes its exact log-odds; any other has at most half of the attention.
-        log_a = torch.where(is_top, -torch.inf, (score - full).clamp(max=-0.5))
+        log_a = torch.where(is_top, -torch.inf, at_most(score - full, -0.5))
         logit = torch.where(is_top, top_score - others, log_a - torch.log1p(-log_a.exp()))
         a, b = logit.sigmoid(), (-logit).sigmoid()
         rest = torch.zeros_like(a)
@@ -243,7 +245,7 @@ def prepare_positions(text: TextState, index: Tensor, bilinear: Tensor) -> Posit
         weight = fn.value(score)
         total = fn.value(top_score) + others
         inv = reciprocal(total)
-        rest = torch.where(is_top, others, (total - weight).clamp(min=0.0))
+        rest = torch.where(is_top, others, relu(total - weight))
         logit, a = score, torch.where(rest > 0, weight * inv, (weight > 0).to(weight.dtype))
         b = torch.where(total > 0, rest * inv, 1.0)
         own_logit, own_a = own_score, fn.value(own_score) * inv[index, None]

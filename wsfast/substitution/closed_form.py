@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.feature_maps.weight_fn import WeightFn, reciprocal
+from wsfast.feature_maps.kinks import reciprocal
+from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.substitution.state import Squares, SubstitutionState
 
 
