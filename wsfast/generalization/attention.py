@@ -69,7 +69,7 @@ class AttentionText:
         make = self._defined if self.reference else self._closed
         for part in problem.chunks(index, search.points_at_once(not self.smooth_fns)):
             smoothed = [make(theta, part, fn) for fn in self.smooth_fns]
-            point, steps = search.run(make(theta, part, problem.weight_fn), smoothed)
+            point, steps = search.run_through_basis(make(theta, part, problem.weight_fn), smoothed)
             yield Part(part, point, steps)
 
     def objective(self, theta: Tensor, index: Tensor) -> Objective:

@@ -33,6 +33,10 @@ class Objective(Protocol):
     def select(self, keep: Tensor) -> Objective:
         """The same at the positions numbered `keep` (ascending) alone."""
 
+
+class Projectable(Objective, Protocol):
+    """An objective that can be searched in a subspace."""
+
     def project(self, basis: Tensor) -> Objective:
         """The same for Δ in the span of the orthonormal columns of `basis` (d, r)."""
 

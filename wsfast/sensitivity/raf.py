@@ -206,11 +206,11 @@ def _worst_case(
         if problem.backend == "reference":
             return problem.definition(part, weight_fn)
         state = problem.in_dtype(problem.state(part, weight_fn), dtype)
-        return ClosedForm(state, search.ball.native)
+        return ClosedForm(state, problem.backend == "native")
 
     for part in problem.chunks(index, search.points_at_once(fn.exponential)):
         smoothed = [objective(part, smooth) for smooth in smooth_fns]
-        point, taken = search.run(objective(part, fn), smoothed)
+        point, taken = search.run_through_basis(objective(part, fn), smoothed)
         deltas.append(point.delta)
         steps = max(steps, taken)
         bar.update(len(part))

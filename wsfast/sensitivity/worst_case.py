@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wsfast._checks import SearchOptions
 from wsfast._random import START_STREAM, normals
-from wsfast.perturbation.evaluators import Objective
+from wsfast.perturbation.evaluators import Objective, Projectable
 from wsfast.sensitivity.ascent import Ball, Point, adam_on_sphere, along_rays, ascend, explore
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
@@ -51,7 +51,7 @@ class Search:
     native : bool
         Whether compiled kernels take the steps.
     basis : Tensor, shape (d, r), optional
-        With orthonormal columns: the search goes first through their span, then through full d.
+        With orthonormal columns, whose span `run_through_basis` searches first.
     """
 
     def __init__(
@@ -82,14 +82,20 @@ class Search:
         `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
         search.
         """
-        alone, basis = self.max_steps - self.explored, self.basis
+        return self._run(self.directions, objective, smoothed, self.max_steps - self.explored)
+
+    def run_through_basis(
+        self, objective: Projectable, smoothed: Sequence[Projectable]
+    ) -> tuple[Point, int]:
+        """As `run`; first in the span of the basis, if there is one, then in full d."""
+        basis = self.basis
         if basis is None:
-            return self._run(self.directions, objective, smoothed, alone)
+            return self.run(objective, smoothed)
         point, steps = self._run(
             self.directions @ basis,
             objective.project(basis),
             [other.project(basis) for other in smoothed],
-            min(self.max_steps // 3, alone),
+            min(self.max_steps // 3, self.max_steps - self.explored),
         )
         lifted = Point(point.delta @ basis.mT, point.value)
         polished, more = ascend(objective, lifted, self.ball, self.max_steps - steps)
