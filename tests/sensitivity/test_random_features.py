@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from parameters import all_backends, dtypes
+from peak_memory import growth, linux_only
 
 from wsfast import (
     SensitivityResult,
@@ -241,28 +239,18 @@ def test_threads_and_state(threads, untouched):
         torch.testing.assert_close(rf_sensitivity(X).per_word, one.per_word)
 
 
-_PEAK = """
-import torch, wsfast
-def peak():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+@linux_only
+@pytest.mark.needs("native")
+def test_memory_is_that_of_one_word():
+    code = """
 X = torch.randn(60, 128)
 wsfast.rf_sensitivity(X[:2], positions=[0])
 before = peak()
 wsfast.rf_sensitivity(X, positions=[0, 7])
 wsfast.rf_features(X)
-print(peak() - before)
 """
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is Linux's VmHWM")
-@pytest.mark.needs("native")
-def test_memory_is_that_of_one_word():
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, timeout=120
-    )
     one_word, whole = 60 * 128 * 128 * 4, (60 * 128) ** 2 * 4
-    assert int(done.stdout) < 10 * one_word < whole / 5
+    assert growth(code) < 10 * one_word < whole / 5
 
 
 @pytest.mark.needs("text")
