@@ -172,10 +172,28 @@ def check_word_occurs(index: int, word: str, words: list[str], *, found: bool) -
         raise ValueError(f"position: no {word!r} in texts[{index}]; its words: {_some(words)}")
 
 
-def check_tokens(tokens: object) -> None:
+def check_any_place(
+    index: int, words: list[str], split: list[int], punctuation: list[int], replace: str
+) -> None:
+    """Refuse a text without a word to replace; the words that are left out are given by number."""
+    reasons = [
+        f"{_some([f'{words[i]!r} at position {i}' for i in numbers], str)}: {kind}"
+        for kind, numbers in (("of several tokens", split), ("punctuation", punctuation))
+        if numbers
+    ]
+    more = ""
+    if replace != "all":
+        more = f'; take replace="{"whole" if punctuation and not split else "all"}"'
+    raise ValueError(
+        f"replace: no word of texts[{index}] can be replaced as {replace!r} "
+        f"({'; '.join(reasons) or 'white space'}){more}"
+    )
+
+
+def check_token_choice(name: str, choice: object) -> None:
     """Accept one of the choices of tokens."""
-    if tokens not in TOKEN_CHOICES:
-        raise ValueError(f"tokens: expected one of {TOKEN_CHOICES}, got {tokens!r}")
+    if choice not in TOKEN_CHOICES:
+        raise ValueError(f"{name}: expected one of {TOKEN_CHOICES}, got {choice!r}")
 
 
 def check_candidates(candidates: object) -> None:

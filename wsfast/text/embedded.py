@@ -20,15 +20,18 @@ class Embedded:
     X : torch.Tensor, (n, d), float32
         One row for each token; what :func:`wsfast.raf_sensitivity` takes.
     words : list of str, length m
-        Whole words as the text writes them (case and accents kept), m <= n.
+        Whole words as the text writes them (case and accents kept), m <= n. Letters and digits
+        hold together, also over an apostrophe ("I've"); punctuation stands alone.
     word_spans : list of (start, stop), length m
         Tokens of each word: rows ``X[start:stop]``. The spans follow one another and cover 0 to n.
     offsets : list of (start, stop), length n
-        Characters of each token: ``text[start:stop]``. Empty for special tokens.
+        Characters of each token: ``text[start:stop]``, marks included. Empty for special tokens.
     model : str
         Model that the vectors come from.
     layer : int or "words"
         Layer that the vectors come from.
+    token_ids : list of int, length n
+        Rows of the model's table that the tokens stand for.
     """
 
     text: str = field(repr=False)
@@ -39,6 +42,7 @@ class Embedded:
     offsets: list[tuple[int, int]] = field(repr=False)
     model: str
     layer: int | str
+    token_ids: list[int] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
