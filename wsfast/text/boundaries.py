@@ -28,6 +28,8 @@ _JOINED = (
 )
 
 _PUNCTUATION = r"[\p{P}$+<=>^`|~]"  # as BERT has it
+_OTHER = r"[^\s\p{P}$+<=>^`|~]"
+_TOUCHING = rf"(?<={_OTHER})(?={_OTHER})"
 _WORD = r"[\p{L}\p{N}]"
 _PARTED = rf"(?<={_PUNCTUATION}\p{{M}}*)(?={_WORD})|(?<={_WORD}\p{{M}}*)(?={_PUNCTUATION})"
 
@@ -45,6 +47,11 @@ def joined(text: str, place: int) -> bool:
 def parted(text: str, place: int) -> bool:
     """Whether punctuation meets a word there."""
     return _compiled(_PARTED).match(text, place) is not None and not joined(text, place)
+
+
+def touching(text: str, place: int) -> bool:
+    """Whether a tokenizer may read what stands before and behind the place as one word."""
+    return _compiled(_TOUCHING).match(text, place) is not None
 
 
 def inner_places(text: str) -> set[int]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+PIECE = "##"  # in front of the label of a token that continues a word, whatever the tokenizer
+
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
@@ -51,6 +53,24 @@ class Embedded:
     def word_offsets(self) -> list[tuple[int, int]]:
         """Characters of each word, (start, stop) in ``text``; empty for special tokens."""
         return [span_of(self.offsets[start:stop]) for start, stop in self.word_spans]
+
+    @property
+    def word_numbers(self) -> list[int]:
+        """The word that each token belongs to, a number among ``words``, length n."""
+        return [word for word, span in enumerate(self.word_spans) for _ in range(*span)]
+
+    @property
+    def labels(self) -> list[str]:
+        """Every token as the text writes it, length n; "##" in front of those in a word.
+
+        As the tokenizer writes it, where it stands for no characters of the text.
+        """
+        starts = {start for start, _ in self.word_spans}
+        written = [
+            self.text[start:stop].strip() or token
+            for token, (start, stop) in zip(self.tokens, self.offsets, strict=True)
+        ]
+        return [one if i in starts else PIECE + one for i, one in enumerate(written)]
 
 
 def span_of(offsets: list[tuple[int, int]]) -> tuple[int, int]:

@@ -7,13 +7,11 @@ token.
 from __future__ import annotations
 
 from typing import NamedTuple
-from unicodedata import category, normalize
+from unicodedata import normalize
 
 from wsfast import _checks
 from wsfast.text import boundaries, checks
-from wsfast.text.embedded import Embedded
-
-PIECE = "##"  # in front of the label of a token that continues a word, whatever the tokenizer
+from wsfast.text.embedded import PIECE, Embedded
 
 
 class LeftOut(NamedTuple):
@@ -61,7 +59,7 @@ def replaceable(position: int | str | None, embedded: Embedded, index: int, repl
     kinds = _kinds(embedded)
     taken = checks.TOKEN_CHOICES[: checks.TOKEN_CHOICES.index(replace) + 1]
     rows = [i for i in asked if kinds[i] in taken]
-    words = word_numbers(embedded)
+    words = embedded.word_numbers
     split = {words[i] for i in asked if kinds[i] in ("all", "part") and kinds[i] not in taken}
     marks = {words[i] for i in asked if kinds[i] == "whole" and "whole" not in taken}
     if not rows:
@@ -83,8 +81,9 @@ def _asked(position: int | str | None, embedded: Embedded, index: int) -> list[i
 def _occurrences(word: str, embedded: Embedded) -> list[int]:
     """Tokens of the words that are `word`; where there is none, the tokens that are."""
     spans = [range(*span) for span in embedded.word_spans]
+    written = [label.removeprefix(PIECE) for label in embedded.labels]
     for whole in (True, False):
-        names = embedded.words if whole else _written(embedded)
+        names = embedded.words if whole else written
         rows = spans if whole else [range(i, i + 1) for i in range(len(embedded))]
         # As it stands in the text, or else in another case.
         for as_read in (_composed, _caseless):
@@ -131,49 +130,21 @@ def _kinds(embedded: Embedded) -> list[str]:
     return kinds
 
 
-def word_numbers(embedded: Embedded) -> list[int]:
-    """Number of the word that each token belongs to."""
-    return [word for word, span in enumerate(embedded.word_spans) for _ in range(*span)]
-
-
-def labels(embedded: Embedded) -> list[str]:
-    """Every token as the text writes it, with "##" in front of those that continue a word."""
-    starts = _word_starts(embedded)
-    return [one if i in starts else PIECE + one for i, one in enumerate(_written(embedded))]
-
-
 def replaced(embedded: Embedded, row: int, new: str, *, whole: bool, before_whole: bool) -> str:
     """Write the text with `new` in place of a token.
 
     A blank keeps two words apart that would otherwise run together: `new` and the text before it
-    where `new` is `whole`, no inside of a word, and `new` and what follows where the next token is
-    no inside of one (`before_whole`).
+    where `new` is `whole`, no inside of a word; `new` and what follows, where the next token is no
+    inside of one (`before_whole`), or starts a word.
     """
     text = embedded.text
     start, stop = embedded.offsets[row]
     token = text[start:stop]
     start += len(token) - len(token.lstrip())  # some tokenizers count the blank before a word
     before, after = text[:start], text[max(start, stop) :]
-    if whole and _ends_word(before) and new[:1].isalnum():
+    if whole and boundaries.touching(before + new, len(before)):
         before += " "
-    if before_whole and after[:1].isalnum() and _ends_word(new):
+    apart = before_whole or row + 1 in {start for start, _ in embedded.word_spans}
+    if apart and boundaries.touching(new + after, len(new)):
         after = " " + after
     return before + new + after
-
-
-def _ends_word(text: str) -> bool:
-    """Whether the last character, its marks left aside, is a letter or a digit."""
-    marks = 0
-    while marks < len(text) and category(text[-1 - marks])[0] == "M":
-        marks += 1
-    return text[: len(text) - marks][-1:].isalnum()
-
-
-def _written(embedded: Embedded) -> list[str]:
-    """Every token as the text writes it; as the tokenizer does, where it stands for nothing."""
-    parts = zip(embedded.tokens, embedded.offsets, strict=True)
-    return [embedded.text[start:stop].strip() or token for token, (start, stop) in parts]
-
-
-def _word_starts(embedded: Embedded) -> set[int]:
-    return {start for start, _ in embedded.word_spans}

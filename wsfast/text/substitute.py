@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -13,9 +13,8 @@ from wsfast import _checks
 from wsfast._checks import Array
 from wsfast._plain import plain
 from wsfast._progress import progress_bar
-from wsfast._random import random_weights
 from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.raf import raf_sensitivity
+from wsfast.sensitivity.raf import draw_weights, raf_sensitivity
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.substitution.result import Substitution, SubstitutionResult
 from wsfast.substitution.search import self_scores, substitution_sensitivity
@@ -53,7 +52,7 @@ class Replacement(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Replacements:
     """The words that change a text most (or least), and how near they come to the worst case.
 
@@ -248,13 +247,15 @@ def substitute(
     allowed = (
         vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
     )
-    if W is None:
-        scores = vocabulary.self_scores(seed, draws)
-    else:
-        _checks.weights(W, _checks.texts(listed[0].X))  # self_scores would find fault with E
-        scores = self_scores(vocabulary.E, W)
+    # Drawn once, and said to be random all the same.
+    weights, has_draws = draw_weights(W, draws, seed, _checks.texts(listed[0].X))
+    weights = (weights if has_draws else weights[0]).detach()
+    scores = (
+        vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, weights)
+    )
+    about = {"weights": "random" if W is None else "given"}
     several = len(listed) > 1
-    options: dict[str, Any] = {"W": W, "draws": draws, "seed": seed, "backend": backend}
+    options: dict[str, Any] = {"W": weights, "seed": seed, "backend": backend}
     results = []
     with progress_bar(len(listed), "text", progress and several) as bar:
         for index, one in enumerate(listed):
@@ -274,10 +275,21 @@ def substitute(
                 progress=progress and not several,
                 **options,
             )
-            result = result.with_words(places.labels(one)).with_names(vocabulary.names)
-            results.append(_collect(result, one, left_out, vocabulary, at, options))
+            result = result.with_words(one.labels).with_names(vocabulary.names)
+            done = _collect(result, one, left_out, vocabulary, at, options)
+            results.append(_with_info(done, about))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
+
+
+def _with_info(found: Replacements, about: dict[str, str]) -> Replacements:
+    """Say where the weights of its searches come from, who were given them."""
+    searches = ("result", "sensitivity", "sensitivity_at_distance")
+    parts = {name: getattr(found, name) for name in searches}
+    told = {
+        name: dataclasses.replace(part, info={**part.info, **about}) for name, part in parts.items()
+    }
+    return dataclasses.replace(found, **told)
 
 
 def _collect(
@@ -293,7 +305,7 @@ def _collect(
     whole = vocabulary.whole.tolist()
     # What the next token was, not what it may become: it stays the same row of X.
     alone = [whole[i] for i in embedded.token_ids[1:]] + [True]
-    words = places.word_numbers(embedded)
+    words = embedded.word_numbers
     replacements = []
     for row in rows:
         change = vocabulary.E[row.candidate].double() - embedded.X[row.position].double()
@@ -350,15 +362,11 @@ def _means(
     tried = torch.zeros(len(embedded), len(rows), dtype=torch.bool, device=embedded.X.device)
     for i, v in pairs:
         tried[i, column[v]] = True
-    W = options["W"]
-    if W is None:
-        d, seed, X = vocabulary.E.shape[1], options["seed"], embedded.X
-        W = random_weights(d, draws=options["draws"], seed=seed, dtype=X.dtype, device=X.device)
     # In float64: a table of float32 has its rounding, unlike the ranking of each draw.
     found = substitution_sensitivity(
         embedded.X.double(),
         vocabulary.E[rows].double(),
-        torch.as_tensor(W).double(),
+        options["W"].double(),
         candidates=tried,
         top_k=1,
         full=True,
