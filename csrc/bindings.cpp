@@ -137,6 +137,7 @@ PYBIND11_MODULE(_cpu, m) {
         "Use this instruction set; ValueError unless it is built and run by this machine.");
   m.def("compiler", &wsfast::compiler);
 
+  wsfast::kernels();  // chosen here, where no other thread can be at it when the process forks
   if (const char* level = std::getenv("WSFAST_SIMD"); level != nullptr && *level != '\0') {
     try {
       wsfast::set_isa(level);

@@ -7,13 +7,14 @@ they are there, and says through here that they are not.
 from __future__ import annotations
 
 import importlib
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+
+from wsfast._warn import warn
 
 
 class Compiled:
@@ -72,11 +73,9 @@ class Compiled:
         """Warn, the first time only, that the PyTorch backend stands in for the module."""
         if self.module is None and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"wsfast runs without its compiled module {self.name}, more slowly: {self.reason}. "
-                "backend='torch' chooses this without a warning.",
-                RuntimeWarning,
-                stacklevel=4,
+                "backend='torch' chooses this without a warning."
             )
 
 

@@ -7,6 +7,8 @@ the logarithm included, is built from IEEE additions, multiplications, divisions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +21,9 @@ START_STREAM = 1 << 63
 NORM_STREAM = START_STREAM + 1
 # And from here on one for each draw of a Gaussian text.
 TEXT_STREAM = START_STREAM + (1 << 62)
+
+# Numbers made at a time: their arrays stay in the cache, and Ctrl-C is answered between blocks.
+_BLOCK = 1 << 16
 
 _CENTRAL = (
     (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
@@ -86,17 +91,37 @@ def _inverse_normal(u: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def normals(seed: int, stream: int, count: int) -> NDArray[np.float64]:
     """The first `count` normals of the stream (seed, stream)."""
-    bits = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)).random_raw(count)
-    # The middle of one of 2^52 cells of (0, 1): neither end, and symmetric about 1/2.
-    return _inverse_normal(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+    out = np.empty(count)
+    for first, values in _in_blocks(seed, stream, count):
+        out[first : first + len(values)] = values
+    return out
+
+
+def _in_blocks(seed: int, stream: int, count: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The normals of a stream in blocks, each with the number of its first."""
+    source = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
+    for first in range(0, count, _BLOCK):
+        bits = source.random_raw(min(_BLOCK, count - first))
+        # The middle of one of 2^52 cells of (0, 1): neither end, and symmetric about 1/2.
+        cells = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        yield first, _inverse_normal(cells)
 
 
 def weights_of_draw(
-    d: int, *, seed: int, draw: int, dtype: torch.dtype, device: torch.device | str
+    d: int,
+    *,
+    seed: int,
+    draw: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """W (d, d) of one draw, as `random_weights` gives it."""
-    W = normals(seed, draw, d * d).reshape(d, d) / np.sqrt(d)
-    return torch.from_numpy(W).to(dtype=dtype, device=device)
+    """W (d, d) of one draw, as `random_weights` gives it; in `out`, if that is given."""
+    W = torch.empty(d, d, dtype=dtype, device=device) if out is None else out
+    flat = W.view(-1)
+    for first, values in _in_blocks(seed, draw, d * d):
+        flat[first : first + len(values)] = torch.from_numpy(values / np.sqrt(d)).to(dtype)
+    return W
 
 
 def random_weights(
@@ -147,5 +172,7 @@ def random_weights(
     seed = _checks.seed(seed)
     _checks.real_dtype("dtype", dtype)
     count = 1 if draws is None else _checks.integer("draws", draws, low=1)
-    each = (weights_of_draw(d, seed=seed, draw=r, dtype=dtype, device=device) for r in range(count))
-    return next(each) if draws is None else torch.stack(list(each))
+    W = torch.empty(count, d, d, dtype=dtype, device=device)
+    for r, one in enumerate(W):
+        weights_of_draw(d, seed=seed, draw=r, dtype=dtype, device=device, out=one)
+    return W[0] if draws is None else W

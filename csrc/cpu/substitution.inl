@@ -8,6 +8,9 @@ namespace {
 // Rows j whose terms are held at a time: they stay in the innermost cache.
 constexpr Index kChunk = 32;
 
+// Positions that are summed over the rows together: what is noted of each lies on the stack.
+constexpr Index kTogether = 1024;
+
 template <typename T>
 T centre_row(const T* given, const T* shift, T* centred, Index d) {  // returns its squared norm
   T norm2 = 0;
@@ -276,14 +279,15 @@ struct NormsBlock {
     return reached > T(0);
   }
 
-  void other_rows(const std::uint8_t* live) const {
+  // Positions first, ..., last - 1, those that are `live` of them.
+  void other_rows(Index first, Index last, const std::uint8_t* live) const {
     ChunkRows<T> chunk;
     const Index groups = (in.n + kGroup - 1) / kGroup;
     for (Index from = 0; from < groups; from += kChunk / kGroup) {
       const Index until = from + kChunk / kGroup < groups ? from + kChunk / kGroup : groups;
       terms_of(from * kGroup, until * kGroup, chunk);
-      for (Index p = 0; p < in.positions; ++p) {
-        if (!live[p]) continue;
+      for (Index p = first; p < last; ++p) {
+        if (!live[p - first]) continue;
         const T* v_word = row(tile.words, in.index[p]);
         T sum[L], v_words[L];
         for (Index l = 0; l < L; ++l) sum[l] = T(0);
@@ -311,9 +315,7 @@ struct NormsBlock {
     }
   }
 
-  // Not inlined: its array on the stack is to go before the next block.
-  __attribute__((noinline)) void run() const {
-    auto* live = static_cast<std::uint8_t*>(__builtin_alloca(static_cast<unsigned>(in.positions)));
+  void run() const {
     RowBounds<T> sums;
     T error[L];
     const T* v2 = tile.norm2 + column;
@@ -330,12 +332,16 @@ struct NormsBlock {
     for (Index l = 0; l < L; ++l)
       close_bounds(g, in, v2[l], error[l], sums.strength[l], sums.response[l], own.size[l],
                    own.blur[l], size + l, blur + l);
-    bool any = false;
-    for (Index p = 0; p < in.positions; ++p) {
-      live[p] = may_reach_at(p, sums);
-      any = any || live[p];
+    std::uint8_t live[kTogether];
+    for (Index first = 0; first < in.positions; first += kTogether) {
+      const Index last = first + kTogether < in.positions ? first + kTogether : in.positions;
+      bool any = false;
+      for (Index p = first; p < last; ++p) {
+        live[p - first] = may_reach_at(p, sums);
+        any = any || live[p - first];
+      }
+      if (any) other_rows(first, last, live);
     }
-    if (any) other_rows(live);
   }
 };
 

@@ -37,8 +37,16 @@ struct Job {
   bool finished() const { return done.load(std::memory_order_acquire) == rows; }
 };
 
+#if defined(__unix__) || defined(__APPLE__)
+pid_t process() { return getpid(); }
+#else
+int process() { return 0; }
+#endif
+
 class Pool {
  public:
+  const decltype(process()) owner = process();
+
   // False where another caller is using the pool.
   bool run(const std::shared_ptr<Job>& job, int helpers) {
     const std::unique_lock<std::mutex> busy(in_use_, std::try_to_lock);
@@ -88,23 +96,17 @@ class Pool {
   int wanted_ = 0, size_ = 0;
 };
 
-// Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them
-// and starts anew.
+// Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them,
+// and its parent's locks may be held by threads that it does not have: it starts anew, by a way that
+// takes no lock.
 Pool& pool() {
-#if defined(__unix__) || defined(__APPLE__)
-  static std::mutex guard;
-  static Pool* current = nullptr;
-  static pid_t owner = 0;
-  const std::lock_guard<std::mutex> lock(guard);
-  if (current == nullptr || owner != getpid()) {
-    current = new Pool;
-    owner = getpid();
-  }
-  return *current;
-#else
-  static Pool* current = new Pool;
-  return *current;
-#endif
+  static std::atomic<Pool*> current{nullptr};
+  Pool* found = current.load(std::memory_order_acquire);
+  if (found != nullptr && found->owner == process()) return *found;
+  auto* fresh = new Pool;
+  if (current.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;
+  delete fresh;  // another thread was first; this one has no threads yet
+  return *found;
 }
 
 }  // namespace

@@ -62,11 +62,65 @@ def candidate_rows(numbers: Tensor, rows: Tensor) -> None:
     raise ValueError(f"E must be finite, got NaN or infinity in row {listed}{more}")
 
 
+class Allowed:
+    """Which rows of E each position may take, looked up in what the user gave: never copied whole.
+
+    Parameters
+    ----------
+    choices : Tensor or ndarray, shape (n, V), or list of ndarray
+        bool; or for each position a bool mask (V,) or ascending rows of E.
+    """
+
+    def __init__(self, choices: Array | list[np.ndarray[Any, Any]]) -> None:
+        self._choices = choices
+
+    def at(self, positions: Tensor, rows: Tensor) -> Tensor:
+        """Whether the positions (P,) may take the `rows` (m,) of E: (P, m) bool."""
+        choices = self._choices
+        if isinstance(choices, Tensor):
+            where = positions.to(choices.device), rows.to(choices.device)
+            taken: Tensor = choices[where[0][:, None], where[1]]
+            return taken.to(rows.device)
+        numbers = rows.cpu().numpy()
+        if isinstance(choices, np.ndarray):
+            found = choices[positions.cpu().numpy()[:, None], numbers]
+        else:
+            found = np.zeros((len(positions), len(numbers)), dtype=bool)
+            for row, position in zip(found, positions.tolist(), strict=True):
+                choice = choices[position]
+                if _is_mask(choice):
+                    row[:] = choice[numbers]
+                elif len(choice):
+                    place = np.searchsorted(choice, numbers).clip(max=len(choice) - 1)
+                    row[:] = choice[place] == numbers
+        return torch.from_numpy(found).to(rows.device)
+
+    def count(self, positions: Tensor) -> int:
+        """Pairs of a position and a row that it may take."""
+        choices = (self._choices[i] for i in positions.tolist())
+        return sum(int(one.sum()) if _is_mask(one) else len(one) for one in choices)
+
+    def used(self, V: int) -> Tensor:
+        """Rows that some position may take, (V,) bool."""
+        if isinstance(self._choices, Tensor):
+            some = torch.zeros(V, dtype=torch.bool, device=self._choices.device)
+            for mask in self._choices:
+                some |= mask
+            return some
+        found = np.zeros(V, dtype=bool)
+        for choice in self._choices:
+            if _is_mask(choice):
+                found |= choice
+            else:
+                found[choice] = True
+        return torch.from_numpy(found)
+
+
 class Candidates(NamedTuple):
     """Which rows of E may stand where."""
 
     numbers: Tensor | None  # (C,) int64, ascending; None: all of them
-    allowed: Tensor | None  # (n, C) bool, for each position; None: all everywhere
+    allowed: Allowed | None  # for each position; None: all of them everywhere
 
 
 def candidates(value: Any, V: int, inputs: Inputs) -> Candidates:
@@ -80,29 +134,36 @@ def candidates(value: Any, V: int, inputs: Inputs) -> Candidates:
     if isinstance(value, (Tensor, np.ndarray)) and value.ndim == 2:
         per_position = True
     if not per_position:
-        chosen = _chosen("candidates", value, V)
-        if not bool(chosen.any()):
+        choice = _choice("candidates", value, V)
+        numbers = torch.from_numpy(choice.nonzero()[0] if _is_mask(choice) else choice)
+        if len(numbers) == 0:
             raise ValueError("candidates must hold at least one row of E, got none")
-        return Candidates(chosen.nonzero()[:, 0].to(inputs.device), None)
+        return Candidates(numbers.to(inputs.device), None)
     if len(value) != inputs.length:
         raise ValueError(
             f"candidates must hold one choice for each of {inputs.length} positions, "
             f"got {len(value)}"
         )
-    rows = torch.stack([_chosen(f"candidates[{i}]", one, V) for i, one in enumerate(value)])
-    used = rows.any(0)
-    if not bool(used.any()):
+    if isinstance(value, (Tensor, np.ndarray)) and _is_mask(value) and value.shape[1] == V:
+        allowed = Allowed(value)
+    else:
+        allowed = Allowed([_choice(f"candidates[{i}]", one, V) for i, one in enumerate(value)])
+    numbers = allowed.used(V).nonzero()[:, 0].to(inputs.device)
+    if len(numbers) == 0:
         raise ValueError("candidates must hold at least one row of E, got none")
-    numbers = used.nonzero()[:, 0]
-    return Candidates(numbers.to(inputs.device), rows[:, numbers].to(inputs.device))
+    return Candidates(None if len(numbers) == V else numbers, allowed)
 
 
 def _scalar(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray)) and value.ndim == 0
 
 
-def _chosen(name: str, value: Any, V: int) -> Tensor:
-    """Rows of E that `value`, indices or a bool mask, chooses: (V,) bool."""
+def _is_mask(choice: Array) -> bool:
+    return choice.dtype in (torch.bool, np.dtype(bool))
+
+
+def _choice(name: str, value: Any, V: int) -> np.ndarray[Any, Any]:
+    """Rows of E: a bool mask (V,) as it was given, or indices, ascending and each once, int64."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if not isinstance(value, (list, tuple, range, np.ndarray)):
@@ -112,7 +173,7 @@ def _chosen(name: str, value: Any, V: int) -> Tensor:
         )
     array = np.asarray(value)
     if array.size == 0:
-        return torch.zeros(V, dtype=torch.bool)
+        return np.empty(0, dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "bui":
         raise TypeError(
             f"{name} must be a sequence of integers or bool, got {array.dtype} of shape "
@@ -121,13 +182,11 @@ def _chosen(name: str, value: Any, V: int) -> Tensor:
     if array.dtype.kind == "b":
         if len(array) != V:
             raise ValueError(f"{name} must have length {V}, one bool a row of E, got {len(array)}")
-        return torch.from_numpy(array.copy())
+        return array
     wrong = (array < 0) | (array >= V)
     if wrong.any():
         raise ValueError(f"{name} must be from 0 to {V - 1}, got {array[wrong][0]}")
-    chosen = torch.zeros(V, dtype=torch.bool)
-    chosen[torch.from_numpy(array.astype(np.int64))] = True
-    return chosen
+    return np.unique(array).astype(np.int64)
 
 
 def own_scores(value: Any, draws: int | None, V: int, inputs: Inputs) -> Tensor:

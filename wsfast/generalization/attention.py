@@ -19,8 +19,8 @@ from wsfast.perturbation.functional import (
     has_kernel,
 )
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.sensitivity.raf import CURVES, MORE_STARTS, SHORT, WORTHWHILE
-from wsfast.sensitivity.worst_case import Search, random_starts, search_dtype
+from wsfast.sensitivity.raf import CURVES, WORTHWHILE, attention_search
+from wsfast.sensitivity.worst_case import search_dtype
 
 
 class AttentionMap:
@@ -63,28 +63,13 @@ class AttentionText:
 
     def search(self, theta: Tensor, index: Tensor, options: SearchOptions) -> Iterator[Part]:
         problem = self.problem
-        self.dtype = torch.float64
-        if not self.reference:
-            self.dtype = search_dtype(problem.X, options.radius, problem.dtype)
-        short = problem.n * problem.d <= SHORT and not self.reference
-        count = options.starts * (MORE_STARTS if short else 1)
-        like = problem.X.to(self.dtype)
-        directions = random_starts(count, problem.d, options.seed, like)
-        directions[0] = (problem.X @ problem.W).sum(0)
-        search = Search(options, directions, native=self.native)
-        basis = None if self.reference else self._basis(theta)
+        basis = self._basis(theta, search_dtype(problem.X, options.radius, problem.dtype))
+        search = attention_search(problem, options, basis, native=self.native)
+        self.dtype = search.directions.dtype
+        make = self._defined if self.reference else self._closed
         for part in problem.chunks(index, search.points_at_once(not self.smooth_fns)):
-            if self.reference:
-                point, steps = search.run(
-                    self._defined(theta, part, problem.weight_fn),
-                    [self._defined(theta, part, fn) for fn in self.smooth_fns],
-                )
-            else:
-                point, steps = search.raf(
-                    self._closed(theta, part, problem.weight_fn),
-                    [self._closed(theta, part, fn) for fn in self.smooth_fns],
-                    basis,
-                )
+            smoothed = [make(theta, part, fn) for fn in self.smooth_fns]
+            point, steps = search.run_through_basis(make(theta, part, problem.weight_fn), smoothed)
             yield Part(part, point, steps)
 
     def objective(self, theta: Tensor, index: Tensor) -> Objective:
@@ -110,7 +95,7 @@ class AttentionText:
     def _defined(self, theta: Tensor, index: Tensor, fn: WeightFn) -> DefinedFunctional:
         return DefinedFunctional(**vars(self.problem.definition(index, fn)), theta=theta)
 
-    def _basis(self, theta: Tensor) -> Tensor | None:
+    def _basis(self, theta: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Orthonormal basis (d, r) of the rows of X, XW, XWᵀ and Θ, where it saves work."""
         n, d = self.problem.n, self.problem.d
         r = 4 * n
@@ -121,4 +106,4 @@ class AttentionText:
         rows = [text.X, text.queries * d**0.5, text.keys * d**0.5, theta.view(n, d)]
         rows = [part / part.norm() if float(part.norm()) > 0 else part for part in rows]
         basis: Tensor = torch.linalg.qr(torch.cat(rows).mT).Q
-        return basis.to(self.dtype)
+        return basis.to(dtype)

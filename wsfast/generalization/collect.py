@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wsfast._checks import Inputs, SearchOptions
+from wsfast._warn import warn
 from wsfast.generalization.choose import Draws
 from wsfast.generalization.minimise import Change
 from wsfast.generalization.result import FIGURES, GeneralizationResult
@@ -74,12 +74,10 @@ def assemble(
     conditions = [one.condition for one in of_draws]
     if max(conditions) > _ILL_CONDITIONED:
         worst = max(range(draws), key=conditions.__getitem__)
-        warnings.warn(
+        warn(
             f"ΦΦᵀ of the {count} texts has the condition number {conditions[worst]:.1e}"
             f"{f' in draw {worst}' if maps.has_draws else ''}: few digits of the outputs are sure. "
-            "Leave out nearly equal texts, take fewer texts, or a map of more features",
-            RuntimeWarning,
-            stacklevel=4,
+            "Leave out nearly equal texts, take fewer texts, or a map of more features"
         )
     condition = numbers(conditions)
     return GeneralizationResult(

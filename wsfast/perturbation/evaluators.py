@@ -34,6 +34,13 @@ class Objective(Protocol):
         """The same at the positions numbered `keep` (ascending) alone."""
 
 
+class Projectable(Objective, Protocol):
+    """An objective that can be searched in a subspace."""
+
+    def project(self, basis: Tensor) -> Objective:
+        """The same for Δ in the span of the orthonormal columns of `basis` (d, r)."""
+
+
 def value_and_gradient_of(
     value: Callable[[Tensor], Tensor], delta: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -89,6 +96,7 @@ class Definition:
     base: Tensor  # φ(X), flat, float64
     index: Tensor  # (P,) int64
     rows_at_once: int
+    basis: Tensor | None = None  # (d, r): Δ is given by its r coordinates
 
     @property
     def positions(self) -> int:
@@ -99,6 +107,9 @@ class Definition:
 
     def select(self, keep: Tensor) -> Definition:
         return replace(self, index=self.index[keep])
+
+    def project(self, basis: Tensor) -> Definition:
+        return replace(self, basis=basis)
 
     def squared_norms(self, delta: Tensor) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d)."""
@@ -136,8 +147,11 @@ class Definition:
         )
 
     def _changes(self, rows: Tensor, delta: Tensor) -> Tensor:
-        moved = self.X.expand(len(rows), -1, -1).index_put(
-            (torch.arange(len(rows), device=rows.device), rows), delta, accumulate=True
-        )
-        change = self.phi(moved).flatten(1).double() - self.base
-        return change.square().sum(-1).to(delta.dtype)
+        return self._change(rows, delta).square().sum(-1).to(delta.dtype)
+
+    def _change(self, rows: Tensor, delta: Tensor) -> Tensor:
+        """φ(X^i(Δ)) - φ(X) (m, D), float64, for words `rows` (m,) and their Δ (m, d)."""
+        by = delta if self.basis is None else delta @ self.basis.mT
+        each = torch.arange(len(rows), device=rows.device)
+        moved = self.X.expand(len(rows), -1, -1).index_put((each, rows), by, accumulate=True)
+        return self.phi(moved).flatten(1).double() - self.base

@@ -6,7 +6,7 @@ which Δ moves q_j, α_j and θ_j·Δ alone; the own row adds Σ_l (P_l - A_l) x
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -50,13 +50,10 @@ class ClosedFunctional(ClosedForm):
 class DefinedFunctional(Definition):
     """The functional Θ of any feature map, by its definition."""
 
-    theta: Tensor  # (D,) float64
+    theta: Tensor = field(kw_only=True)  # (D,) float64
 
     def _changes(self, rows: Tensor, delta: Tensor) -> Tensor:
-        each = torch.arange(len(rows), device=rows.device)
-        moved = self.X.expand(len(rows), -1, -1).index_put((each, rows), delta, accumulate=True)
-        change = self.phi(moved).flatten(1).double() - self.base
-        return (change @ self.theta).to(delta.dtype)
+        return (self._change(rows, delta) @ self.theta).to(delta.dtype)
 
 
 def has_kernel(device: torch.device) -> bool:

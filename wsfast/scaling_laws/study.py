@@ -18,6 +18,7 @@ from wsfast._checks import Array
 from wsfast._checks import scaling as checks
 from wsfast._progress import progress_bar
 from wsfast._version import __version__
+from wsfast._warn import warn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.scaling_laws.cells import Cell, Key, Store
 from wsfast.scaling_laws.measure import Measure, resolve_options
@@ -199,9 +200,7 @@ def _warn_of_nan(cells: Sequence[Cell]) -> None:
     broken = [cell for cell in cells if math.isnan(cell.S)]
     if broken:
         first = broken[0]
-        warnings.warn(
+        warn(
             f"S is NaN in {len(broken)} of {len(cells)} cells, the first with n = {first.n}, "
-            f"d = {first.d}, text {first.text}, draw {first.draw}: the features are zero there",
-            RuntimeWarning,
-            stacklevel=3,
+            f"d = {first.d}, text {first.text}, draw {first.draw}: the features are zero there"
         )

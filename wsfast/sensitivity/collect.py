@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from wsfast._checks import Inputs, SearchOptions
 from wsfast._version import __version__
+from wsfast._warn import warn
 from wsfast.sensitivity.result import SensitivityResult
 
 
@@ -93,11 +93,9 @@ def assemble(
             position[k] = one.at[best]
             delta[k] = one.delta[best]
     if texts := texts_without_value(value, draws):
-        warnings.warn(
+        warn(
             f"S is NaN for text {texts}: the features are zero, or not finite "
-            "near X, or none of the positions asked for is a word of it",
-            RuntimeWarning,
-            stacklevel=4,
+            "near X, or none of the positions asked for is a word of it"
         )
     lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())

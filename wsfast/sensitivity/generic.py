@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from wsfast import _checks
 from wsfast._checks import SearchOptions, Texts
 from wsfast._plain import plain
 from wsfast._progress import Progress, progress_bar
+from wsfast._warn import warn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
 from wsfast.perturbation.evaluators import Definition
 from wsfast.sensitivity.collect import Worst, assemble, within, words_among
@@ -101,11 +101,9 @@ def word_sensitivity(
     about = {"map": getattr(phi, "__name__", type(phi).__name__), "backend": "definition"}
     rounding = 1e3 * torch.finfo(inputs.dtype).eps
     if any(bool(((one.per_word > 0) & (one.per_word < rounding)).any()) for one in worst):
-        warnings.warn(
+        warn(
             f"some S_i are below {rounding:.0e}, where rounding of phi in "
-            f"{str(inputs.dtype).removeprefix('torch.')} shows: use float64, if this is float32",
-            RuntimeWarning,
-            stacklevel=3,
+            f"{str(inputs.dtype).removeprefix('torch.')} shows: use float64, if this is float32"
         )
     return assemble(worst, inputs, options, about, draws=None)
 

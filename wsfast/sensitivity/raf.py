@@ -14,7 +14,7 @@ from wsfast._progress import Progress, progress_bar
 from wsfast._random import random_weights
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.deltas import DEFAULT_BUDGET
-from wsfast.perturbation.evaluators import ClosedForm
+from wsfast.perturbation.evaluators import ClosedForm, Definition
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.sensitivity.collect import Worst, assemble, within, words_among
 from wsfast.sensitivity.result import SensitivityResult
@@ -195,29 +195,22 @@ def _worst_case(
         per_word = torch.zeros(len(index), dtype=torch.float64, device=index.device) / norm
         return Worst(per_word, empty, at, steps=0)
     deltas, steps = [], 0
-    reference = problem.backend == "reference"
-    dtype = torch.float64 if reference else search_dtype(problem.X, options.radius, problem.dtype)
-    short = problem.n * problem.d <= SHORT and not reference
-    count = options.starts * (MORE_STARTS if short else 1)
-    directions = random_starts(count, problem.d, options.seed, empty.to(dtype))
-    directions[0] = (problem.X @ problem.W).sum(0)
-    search = Search(options, directions, native=problem.backend == "native")
-    basis = None if reference else _basis(problem, dtype)
     fn = problem.weight_fn
     curves = () if fn.exponential else CURVES
     smooth_fns = [WeightFn("squareplus", fn.normalize, curve) for curve in curves]
+    basis = _basis(problem, search_dtype(problem.X, options.radius, problem.dtype))
+    search = attention_search(problem, options, basis, native=problem.backend == "native")
+    dtype = search.directions.dtype
+
+    def objective(part: Tensor, weight_fn: WeightFn) -> Definition | ClosedForm:
+        if problem.backend == "reference":
+            return problem.definition(part, weight_fn)
+        state = problem.in_dtype(problem.state(part, weight_fn), dtype)
+        return ClosedForm(state, problem.backend == "native")
+
     for part in problem.chunks(index, search.points_at_once(fn.exponential)):
-        if reference:
-            point, taken = search.run(
-                problem.definition(part),
-                [problem.definition(part, smooth) for smooth in smooth_fns],
-            )
-        else:
-            point, taken = search.raf(
-                _closed_form(problem, part, fn, dtype),
-                [_closed_form(problem, part, smooth, dtype) for smooth in smooth_fns],
-                basis,
-            )
+        smoothed = [objective(part, smooth) for smooth in smooth_fns]
+        point, taken = search.run_through_basis(objective(part, fn), smoothed)
         deltas.append(point.delta)
         steps = max(steps, taken)
         bar.update(len(part))
@@ -235,11 +228,22 @@ def _worst_case(
     return Worst(per_word, delta, at, steps)
 
 
-def _closed_form(
-    problem: RafProblem, part: Tensor, weight_fn: WeightFn, dtype: torch.dtype
-) -> ClosedForm:
-    state = problem.in_dtype(problem.state(part, weight_fn), dtype)
-    return ClosedForm(state, problem.backend == "native")
+def attention_search(
+    problem: RafProblem, options: SearchOptions, basis: Tensor | None, *, native: bool
+) -> Search:
+    """The search of a text, the same whichever backend evaluates its points.
+
+    The definition is evaluated in float64, from starts and in a basis that are rounded as those of
+    the others.
+    """
+    dtype = search_dtype(problem.X, options.radius, problem.dtype)
+    count = options.starts * (MORE_STARTS if problem.n * problem.d <= SHORT else 1)
+    directions = random_starts(count, problem.d, options.seed, problem.X.to(dtype))
+    directions[0] = (problem.X @ problem.W).sum(0)
+    if problem.backend == "reference":
+        directions = directions.double()
+        basis = None if basis is None else basis.double()
+    return Search(options, directions, native=native, basis=basis)
 
 
 def _basis(problem: RafProblem, dtype: torch.dtype) -> Tensor | None:

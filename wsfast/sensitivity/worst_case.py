@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wsfast._checks import SearchOptions
 from wsfast._random import START_STREAM, normals
-from wsfast.perturbation.evaluators import ClosedForm, Objective
+from wsfast.perturbation.evaluators import Objective, Projectable
 from wsfast.sensitivity.ascent import Ball, Point, adam_on_sphere, along_rays, ascend, explore
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
@@ -50,11 +50,21 @@ class Search:
         Where the starts point: shared by all positions, or for each its own.
     native : bool
         Whether compiled kernels take the steps.
+    basis : Tensor, shape (d, r), optional
+        With orthonormal columns, whose span `run_through_basis` searches first.
     """
 
-    def __init__(self, options: SearchOptions, directions: Tensor, *, native: bool) -> None:
+    def __init__(
+        self,
+        options: SearchOptions,
+        directions: Tensor,
+        *,
+        native: bool,
+        basis: Tensor | None = None,
+    ) -> None:
         self.ball = Ball(options.radius, options.tol, native)
         self.directions = directions
+        self.basis = basis
         self.max_steps = options.max_steps
         # Steps from every start, before the best goes on alone.
         self.explored = max(1, options.max_steps // 5)
@@ -66,10 +76,19 @@ class Search:
             return max(_GRID_PART, starts + _GRID_STARTS)
         return max(starts, len(_RAY))
 
-    def raf(
-        self, objective: ClosedForm, smoothed: Sequence[ClosedForm], basis: Tensor | None
+    def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
+        """The best point at each position, and the steps of the ascent that led to it.
+
+        `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
+        search.
+        """
+        return self._run(self.directions, objective, smoothed, self.max_steps - self.explored)
+
+    def run_through_basis(
+        self, objective: Projectable, smoothed: Sequence[Projectable]
     ) -> tuple[Point, int]:
-        """As `run`; first in the span of `basis` (d, r), if given, then in full d."""
+        """As `run`; first in the span of the basis, if there is one, then in full d."""
+        basis = self.basis
         if basis is None:
             return self.run(objective, smoothed)
         point, steps = self._run(
@@ -81,14 +100,6 @@ class Search:
         lifted = Point(point.delta @ basis.mT, point.value)
         polished, more = ascend(objective, lifted, self.ball, self.max_steps - steps)
         return polished, steps + more
-
-    def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
-        """The best point at each position, and the steps of the ascent that led to it.
-
-        `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
-        search.
-        """
-        return self._run(self.directions, objective, smoothed, self.max_steps - self.explored)
 
     def _run(
         self,

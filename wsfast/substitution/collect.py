@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wsfast._checks import Inputs, SubstitutionOptions
+from wsfast._warn import warn
 from wsfast.sensitivity.collect import leading_axes, texts_without_value
 from wsfast.substitution.ranking import first_of, ranked
 from wsfast.substitution.result import SubstitutionResult
@@ -103,11 +103,9 @@ def assemble(
             rows[:, table.numbers] = one.table
             values[b, one.at] = rows
     if texts := texts_without_value(value, draws):
-        warnings.warn(
+        warn(
             f"values are NaN for text {texts}: the features are zero, or none "
-            "of the positions asked for is a word of it",
-            RuntimeWarning,
-            stacklevel=4,
+            "of the positions asked for is a word of it"
         )
     lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())

@@ -47,7 +47,7 @@ class DeviceSearch(TextSearch):
         assert isinstance(evaluator, NativeTiles)
         allowed = None
         if self._allowed is not None:
-            allowed = self._allowed[:, tile.place].to(torch.uint8).contiguous()
+            allowed = self._allowed(tile.number).to(torch.uint8).contiguous()
         self._screened.see(evaluator, tile, own_score, allowed)
 
     def verified(self) -> Pairs:

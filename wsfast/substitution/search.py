@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -216,7 +217,7 @@ def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTab
     searched = [at for at in options.positions if len(at)]
     if chosen.allowed is None:
         return [len(at) * len(table) for at in searched]
-    return [int(chosen.allowed[at].sum()) for at in searched]
+    return [chosen.allowed.count(at) for at in searched]
 
 
 class _Part(NamedTuple):
@@ -257,7 +258,7 @@ def _search(
         for group in groups:
             searches = []
             for part in group:
-                allowed = None if chosen.allowed is None else chosen.allowed[part.at]
+                allowed = None if chosen.allowed is None else partial(chosen.allowed.at, part.at)
                 search = kind(part.problem, part.words, allowed, plan, table, workspace)
                 searches.append((part, search))
             _read(table, plan.columns, searches, weights, kept, bar)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
@@ -69,8 +69,8 @@ class TextSearch:
     problem : RafProblem
     index : Tensor, shape (P,)
         Positions, counted among the words of the text.
-    allowed : Tensor of bool, shape (P, C), optional
-        Which candidates of the table each position may take.
+    allowed : callable, optional
+        Takes rows of E (m,) and says which of them each position may take, (P, m) bool.
     plan : Plan
     table : CandidateTable
     workspace : Workspace
@@ -80,7 +80,7 @@ class TextSearch:
         self,
         problem: RafProblem,
         index: Tensor,
-        allowed: Tensor | None,
+        allowed: Callable[[Tensor], Tensor] | None,
         plan: Plan,
         table: CandidateTable,
         workspace: Workspace,
@@ -118,7 +118,7 @@ class TextSearch:
     def see(self, tile: Tile, own_score: Tensor) -> None:
         """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
         rows, squares, dtype = self._screen(tile, own_score)
-        allowed = None if self._allowed is None else self._allowed[:, tile.place]
+        allowed = None if self._allowed is None else self._allowed(tile.number)
         if self.table is not None:
             norms = self._certain(rows, squares, dtype)
             if allowed is not None:
@@ -275,8 +275,7 @@ class TextSearch:
         norms = torch.cat(parts, 1)
         if self._allowed is None:
             return norms
-        column = torch.searchsorted(self._table.numbers, numbers)
-        return norms.masked_fill(~self._allowed[:, column], torch.nan)
+        return norms.masked_fill(~self._allowed(numbers), torch.nan)
 
     def _certain(self, rows: Tensor, squares: Squares, dtype: torch.dtype) -> Tensor:
         """Norms (P, m), float64, as exact as is promised for the dtype of X."""
