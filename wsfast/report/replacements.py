@@ -80,8 +80,8 @@ def gap_lines(found: Replacements) -> list[str]:
     left += [counted(punctuation, "punctuation mark")] if punctuation else []
     return [
         f"{printable(first.new)!r} makes {_share(found.gap)} of S = {S:.4f}, "
-        f"the worst case over the ball of radius sqrt(d) = {ball.radius:.1f}"
-        f"{'' if everywhere else ' at the words replaced here'}",
+        f"the worst case{'' if everywhere else ' at these words'} "
+        f"over the ball of radius sqrt(d) = {ball.radius:.1f}",
         f"and {_share(found.gap_at_distance)} of the worst case over the ball of its own distance, "
         f"{first.distance:.1f}",
         *([f"not replaced: {', '.join(left)}"] if left else []),

@@ -259,16 +259,16 @@ def substitute(
     results = []
     with progress_bar(len(listed), "text", progress and several) as bar:
         for index, one in enumerate(listed):
-            mask = allowed.repeat(len(one), 1)
-            mask[range(len(one)), one.token_ids] = False  # no word for itself
             at, left_out = places.replaceable(position, one, index, replace)
-            found = int(mask[at].sum())
+            own = [one.token_ids[i] for i in at]
+            found = len(at) * int(allowed.sum()) - int(allowed[own].sum())
             checks.check_any_candidate(index, found)
             result = substitution_sensitivity(
                 one.X,
                 vocabulary.E,
                 positions=at,
-                candidates=mask,
+                candidates=allowed,
+                own=one.token_ids,
                 top_k=min(top_k, found),
                 largest=largest,
                 self_scores=scores,
