@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 
 from wsfast import _checks
 from wsfast._checks import Array
+from wsfast._extras import import_extra
 from wsfast._plain import plain
 from wsfast._progress import progress_bar
 from wsfast.sensitivity.arrays import to_numpy
@@ -23,6 +24,9 @@ from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
 from wsfast.text.places import LeftOut
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Replacement(NamedTuple):
@@ -88,6 +92,20 @@ class Replacements:
     embedded: Embedded
     sensitivity: SensitivityResult
     sensitivity_at_distance: SensitivityResult
+
+    def to_frame(self) -> DataFrame:
+        """Give the replacements as a pandas DataFrame, one row each, in their order.
+
+        Its columns are the fields of :class:`Replacement`.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the message has the pip command.
+        """
+        pandas = import_extra("pandas", "tables")
+        frame: DataFrame = pandas.DataFrame(self.replacements, columns=Replacement._fields)
+        return frame
 
     def __repr__(self) -> str:
         from wsfast.report.replacements import describe
