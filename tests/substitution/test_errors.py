@@ -135,6 +135,13 @@ TABLE = [
         TypeError,
         r"candidates\[1\] must be indices of rows of E or a bool mask over them, got int",
     ),
+    # -- own
+    ({"own": [0, 1]}, ValueError, "own must have length 3, one a position, got 2"),
+    ({"own": [0, 1, 5]}, ValueError, "own must be from -1 to 4, got 5"),
+    ({"own": [0, 1, -2]}, ValueError, "own must be from -1 to 4, got -2"),
+    ({"own": [0, 1, 2.0]}, TypeError, r"own must be a sequence of integers, got float64 .*\(3,\)"),
+    ({"own": 1}, TypeError, r"own must be a sequence of integers, got int64 of shape \(\)"),
+    ({"X": [X, X], "own": [0, 1, 2]}, ValueError, "own goes with one text, got 2"),
     # -- how many
     ({"top_k": 0}, ValueError, "top_k must be at least 1, got 0"),
     ({"top_k": True}, TypeError, "top_k must be an integer, got True"),

@@ -129,6 +129,36 @@ def test_inference_mode(backend):
     same(substitution_sensitivity(X, E, W, backend=backend), expected)
 
 
+# -- words that are rows themselves ---------------------------------------------------------------
+
+
+@backends
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("kind", ["all", "rows", "mask", "each"])
+def test_own_rows_are_those_that_a_mask_leaves_out(backend, largest, kind):
+    _, E, W = problem(dtype=torch.float32)
+    own = [3, 8, 3, -1, 11]
+    X = E[own].clone()
+    chosen = torch.rand(40, generator=torch.Generator().manual_seed(0)) < 0.7
+    chosen[3] = True
+    allowed = torch.ones_like(chosen) if kind == "all" else chosen
+    candidates = {
+        "all": None,
+        "rows": chosen.nonzero()[:, 0],
+        "mask": chosen,
+        "each": chosen.expand(5, 40),
+    }
+    mask = allowed.repeat(5, 1)
+    mask[[0, 1, 2, 4], [3, 8, 3, 11]] = False
+    options = {"top_k": 12, "largest": largest, "full": not largest, "backend": backend}
+    expected = substitution_sensitivity(X, E, W, candidates=mask, **options)
+    found = substitution_sensitivity(X, E, W, candidates=candidates[kind], own=own, **options)
+    same(found, expected, 0)
+    pairs = int(mask.sum())
+    with pytest.raises(ValueError, match=f"pairs .* {pairs}, got {pairs + 1}"):
+        substitution_sensitivity(X, E, W, candidates=candidates[kind], own=own, top_k=pairs + 1)
+
+
 # -- scores of candidates with themselves ---------------------------------------------------------
 
 

@@ -148,8 +148,17 @@ def test_backends(love, backend):
     assert got.random.change == pytest.approx(love.random.change, rel=1e-10)
 
 
+def test_position_is_that_of_the_word():
+    """As `score` numbers them; the row of the maps is another."""
+    got = compare("I've muchness, film", "I've muchness, smile")
+    assert (got.position, got.row) == (3, 6)
+    assert repr(got).startswith("Comparison('film' -> 'smile' at position 3 in")
+    piece = compare("the muchness", "the muchly")
+    assert (piece.position, piece.old, piece.new) == (1, "##ness", "##ly")
+
+
 def test_one_row_differs(love):
-    assert love.position == 3
+    assert (love.position, love.row, love.old, love.new) == (3, 3, "much", "smile")
     assert (love.text_a, love.text_b) == (MUCH, SMILE)
     # "I" attends to what it attended to, but for the word that is another.
     a, b = love.random.a[0], love.random.b[0]
@@ -233,10 +242,12 @@ def test_autocast_plays_no_part(love):
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (MUCH, "I love her", r"4 tokens 'i', .*, 'much' and 3 tokens 'i', 'love', 'her':"),
-        (MUCH, "I love her muchness", r"4 tokens .* and 5 tokens .*'##ness'.*does not split"),
-        (MUCH, "I love HER much", r"the same tokens twice: 'i', 'love', 'her', 'much'"),
-        (MUCH, "You love her smile", r"2 different.*'i' -> 'you' at position 0, 'much' -> 'smile'"),
+        (MUCH, "I love her", r"4 words 'I', .*, 'much' and 3 words 'I', 'love', 'her'"),
+        (MUCH, "I love her muchness", r"'much' -> 'muchness' at position 3, of 1 -> 2.*not split"),
+        (MUCH, "I love HER much", r"the same tokens twice, those of 'I', 'love', 'her', 'much'"),
+        ("le cafe\u0301", "le café", "the same tokens twice, those of 'le', 'cafe\u0301'"),
+        (MUCH, "You love her smile", r"2 different.*'I' -> 'You' at position 0, 'much' -> 'smile'"),
+        ("I've much", "we've smile", r"'I' -> 'we' at position 0, 'much' -> 'smile' at position 1"),
         ("so " * 20, "as " * 20, r"20 different tokens: .* at position 7 and 12 more"),
         (MUCH, " ", "b: .*empty"),
         ("so " * 511, "so " * 510 + "as", r"texts\[0\]: 513 tokens"),

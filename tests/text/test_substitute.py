@@ -89,7 +89,7 @@ def test_no_pair_is_missed(byte_level, largest):
     model, tokenizer = byte_level
     text = "not the fine film, a film"  # a word that stands twice: ties
     W = wsfast.random_weights(8, seed=3)
-    found = substitute(text, byte_level, top_k=15, largest=largest, seed=3)
+    found = substitute(text, byte_level, top_k=15, largest=largest, seed=3, replace="all")
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     X = rows_of(model, ids)
     words = {token[1:]: i for token, i in tokenizer.get_vocab().items() if token[1:].isalpha()}
@@ -160,8 +160,9 @@ def test_result_has_words_and_names(few):
 
 
 def test_pieces_of_a_word_are_marked():
-    found = substitute("Muchness, isn't", candidates=["love"], top_k=9)
-    assert found.result.words == ["Much", "##ness", ",", "isn", "'", "t"]
+    found = substitute("Muchness, isn't", candidates=["love"], top_k=9, replace="all")
+    assert found.result.words == ["Much", "##ness", ",", "isn", "##'", "##t"]
+    assert {row.position: row.old for row in found.replacements}.keys() == {0, 1, 2}
 
 
 def test_max_tokens():
@@ -257,6 +258,7 @@ def test_draws_rank_by_the_mean():
         values = [by_definition(X, new, row.position, w) for w in W]
         assert row.value == pytest.approx(np.mean(values), rel=1e-6)
     assert all(a.value >= b.value for a, b in pairwise(found.replacements))
+    assert found.result.info["weights"] == found.sensitivity.info["weights"] == "random"
     ball = wsfast.raf_sensitivity(X, draws=3, seed=2)
     assert found.gap == pytest.approx(found.replacements[0].value / float(ball.value.mean()))
     given = substitute(TEXT, candidates=WORDS, top_k=23, W=W)
@@ -294,6 +296,32 @@ def test_table_and_self_scores_are_kept_between_calls(monkeypatch):
     monkeypatch.setattr(vocabulary, "_read", None)
     monkeypatch.setattr(vocabulary, "self_scores", None)
     substitute("so is it", candidates=WORDS, seed=11)
+
+
+def test_text_is_tokenized_once(byte_level):
+    model, tokenizer = byte_level
+    calls = []
+
+    class Counting:
+        def __call__(self, *arguments, **options):
+            calls.append(arguments)
+            return tokenizer(*arguments, **options)
+
+        def __getattr__(self, name):
+            return getattr(tokenizer, name)
+
+    substitute("the fine film", (model, Counting()))
+    assert calls == [("the fine film",)]
+
+
+def test_weights_are_drawn_once(monkeypatch):
+    from wsfast.sensitivity import raf
+
+    draws = []
+    draw = raf.random_weights
+    monkeypatch.setattr(raf, "random_weights", lambda d, **how: draws.append(how) or draw(d, **how))
+    substitute("so it", candidates=WORDS, seed=12, draws=2)
+    assert len(draws) == 1
 
 
 def test_progress(capsys):
@@ -418,11 +446,28 @@ def test_repr_is_short(few, love):
 
 
 def test_html_is_escaped():
-    html = substitute("so <script> it", candidates=["love"])._repr_html_()
+    html = substitute("so <script> it", candidates=["love"], replace="whole")._repr_html_()
     assert "<script" not in html
     assert "so &lt;script&gt; it" in html
     assert html.count("<tr>") == 1 + 5
     assert "love" in html
+
+
+def test_words_that_were_left_out_are_counted_in_print():
+    found = substitute("so I've muchness, it.", candidates=["love"])
+    line = "not replaced: 2 words of several tokens, 2 punctuation marks"
+    assert line in repr(found)
+    assert line in found._repr_html_()
+    assert "S = " in repr(found)
+    assert "the worst case at these words over the ball" in repr(found)
+    assert "replaced:" not in repr(substitute("so it", candidates=["love"]))
+
+
+@pytest.mark.needs("tables")
+def test_frame(few):
+    frame = few.to_frame()
+    assert list(frame.columns) == list(Replacement._fields)
+    assert list(frame.itertuples(index=False, name=None)) == few.replacements
 
 
 def test_replacement_is_a_tuple(few):

@@ -69,13 +69,22 @@ class Allowed:
     ----------
     choices : Tensor or ndarray, shape (n, V), or list of ndarray
         bool; or for each position a bool mask (V,) or ascending rows of E.
+    own : Tensor of int64, shape (n,), optional
+        The one row that a position may not take all the same; -1 for none.
     """
 
-    def __init__(self, choices: Array | list[np.ndarray[Any, Any]]) -> None:
+    def __init__(
+        self, choices: Array | list[np.ndarray[Any, Any]], own: Tensor | None = None
+    ) -> None:
         self._choices = choices
+        self._own = own
 
     def at(self, positions: Tensor, rows: Tensor) -> Tensor:
         """Whether the positions (P,) may take the `rows` (m,) of E: (P, m) bool."""
+        chosen = self._chosen(positions, rows)
+        return chosen if self._own is None else chosen & (rows != self._own[positions][:, None])
+
+    def _chosen(self, positions: Tensor, rows: Tensor) -> Tensor:
         choices = self._choices
         if isinstance(choices, Tensor):
             where = positions.to(choices.device), rows.to(choices.device)
@@ -98,7 +107,12 @@ class Allowed:
     def count(self, positions: Tensor) -> int:
         """Pairs of a position and a row that it may take."""
         choices = (self._choices[i] for i in positions.tolist())
-        return sum(int(one.sum()) if _is_mask(one) else len(one) for one in choices)
+        chosen = sum(int(one.sum()) if _is_mask(one) else len(one) for one in choices)
+        if self._own is None:
+            return chosen
+        own = self._own[positions]
+        positions, own = positions[own >= 0], own[own >= 0]
+        return chosen - int(self._chosen(positions, own).diagonal().sum())
 
     def used(self, V: int) -> Tensor:
         """Rows that some position may take, (V,) bool."""
@@ -123,10 +137,14 @@ class Candidates(NamedTuple):
     allowed: Allowed | None  # for each position; None: all of them everywhere
 
 
-def candidates(value: Any, V: int, inputs: Inputs) -> Candidates:
-    """Rows of E: indices or bool (V,), or one of either for each of the n positions."""
+def candidates(value: Any, own: Any, V: int, inputs: Inputs) -> Candidates:
+    """Rows of E: indices or bool (V,), or one of either for each of the n positions.
+
+    `own` (n,) names the row that is no candidate at each.
+    """
+    rows = None if own is None else _own_rows(own, V, inputs)
     if value is None:
-        return Candidates(None, None)
+        return Candidates(None, None if rows is None else _everywhere(slice(None), V, rows))
     per_position = isinstance(value, (list, tuple)) and any(
         isinstance(one, (list, tuple, range, Tensor, np.ndarray)) and not _scalar(one)
         for one in value
@@ -138,20 +156,46 @@ def candidates(value: Any, V: int, inputs: Inputs) -> Candidates:
         numbers = torch.from_numpy(choice.nonzero()[0] if _is_mask(choice) else choice)
         if len(numbers) == 0:
             raise ValueError("candidates must hold at least one row of E, got none")
-        return Candidates(numbers.to(inputs.device), None)
+        allowed = None if rows is None else _everywhere(numbers, V, rows)
+        return Candidates(numbers.to(inputs.device), allowed)
     if len(value) != inputs.length:
         raise ValueError(
             f"candidates must hold one choice for each of {inputs.length} positions, "
             f"got {len(value)}"
         )
     if isinstance(value, (Tensor, np.ndarray)) and _is_mask(value) and value.shape[1] == V:
-        allowed = Allowed(value)
+        allowed = Allowed(value, rows)
     else:
-        allowed = Allowed([_choice(f"candidates[{i}]", one, V) for i, one in enumerate(value)])
+        choices = [_choice(f"candidates[{i}]", one, V) for i, one in enumerate(value)]
+        allowed = Allowed(choices, rows)
     numbers = allowed.used(V).nonzero()[:, 0].to(inputs.device)
     if len(numbers) == 0:
         raise ValueError("candidates must hold at least one row of E, got none")
     return Candidates(None if len(numbers) == V else numbers, allowed)
+
+
+def _everywhere(chosen: Tensor | slice, V: int, own: Tensor) -> Allowed:
+    """The same rows at all positions, but each position's own."""
+    mask = torch.zeros(V, dtype=torch.bool)
+    mask[chosen] = True
+    return Allowed(mask.to(own.device).expand(len(own), V), own)
+
+
+def _own_rows(value: Any, V: int, inputs: Inputs) -> Tensor:
+    """Rows of E that the words of one text are, (n,) int64; -1 for none."""
+    if len(inputs.texts) != 1:
+        raise ValueError(f"own goes with one text, got {len(inputs.texts)}")
+    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        raise TypeError(
+            f"own must be a sequence of integers, got {array.dtype} of shape {array.shape}"
+        )
+    if len(array) != inputs.length:
+        raise ValueError(f"own must have length {inputs.length}, one a position, got {len(array)}")
+    wrong = (array < -1) | (array >= V)
+    if wrong.any():
+        raise ValueError(f"own must be from -1 to {V - 1}, got {array[wrong][0]}")
+    return torch.from_numpy(array.astype(np.int64)).to(inputs.device)
 
 
 def _scalar(value: Any) -> bool:

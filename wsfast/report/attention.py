@@ -94,9 +94,10 @@ def to_html(comparison: Comparison) -> str:
 def json_line(comparison: Comparison) -> str:
     """One line of JSON.
 
-    Keys: a, b, tokens_a, tokens_b, position; random (change, map_change, a, b: the maps); heads
-    (tokens_a, tokens_b, change: a list for each layer, layer and head of the head that is shown,
-    a, b: its maps), null where the model returns no attention; info.
+    Keys: a, b, tokens_a, tokens_b, position (of the word), row (of the maps), old, new; random
+    (change, map_change, a, b: the maps); heads (tokens_a, tokens_b, change: a list for each layer,
+    layer and head of the head that is shown, a, b: its maps), null where the model returns no
+    attention; info.
     """
     record: dict[str, Any] = {
         "a": comparison.text_a,
@@ -104,6 +105,9 @@ def json_line(comparison: Comparison) -> str:
         "tokens_a": comparison.tokens_a,
         "tokens_b": comparison.tokens_b,
         "position": comparison.position,
+        "row": comparison.row,
+        "old": comparison.old,
+        "new": comparison.new,
         "random": {
             "change": comparison.random.change,
             "map_change": comparison.random.map_change,
@@ -127,9 +131,8 @@ def json_line(comparison: Comparison) -> str:
 
 
 def _change(comparison: Comparison) -> str:
-    i = comparison.position
-    old, new = (printable(side[i]) for side in (comparison.tokens_a, comparison.tokens_b))
-    return f"{old!r} -> {new!r} at position {i}"
+    old, new = map(printable, (comparison.old, comparison.new))
+    return f"{old!r} -> {new!r} at position {comparison.position}"
 
 
 def _pairs(comparison: Comparison, head: Any) -> list[_Pair]:

@@ -10,10 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
+
 from wsfast._extras import import_extra
 from wsfast.report.export import finite, writer
 from wsfast.report.substitution import save_figure
-from wsfast.report.table import aligned, printable
+from wsfast.report.table import aligned, counted, printable
+from wsfast.sensitivity.arrays import to_numpy
 
 if TYPE_CHECKING:
     from wsfast.text.substitute import Replacement, Replacements
@@ -68,14 +71,20 @@ def table(rows: Sequence[Replacement]) -> str:
 
 
 def gap_lines(found: Replacements) -> list[str]:
-    """Where the first word stands against the worst case over the ball, at two radii."""
+    """Where the first word stands against the worst case over the ball, and what was left out."""
     first, ball = found.replacements[0], found.sensitivity
     S = float(ball.value.mean())
+    everywhere = not np.isnan(to_numpy(ball.per_word)).any()
+    split, punctuation = found.left_out
+    left = [counted(split, "word") + " of several tokens"] if split else []
+    left += [counted(punctuation, "punctuation mark")] if punctuation else []
     return [
         f"{printable(first.new)!r} makes {_share(found.gap)} of S = {S:.4f}, "
-        f"the worst case over the ball of radius sqrt(d) = {ball.radius:.1f}",
+        f"the worst case{'' if everywhere else ' at these words'} "
+        f"over the ball of radius sqrt(d) = {ball.radius:.1f}",
         f"and {_share(found.gap_at_distance)} of the worst case over the ball of its own distance, "
         f"{first.distance:.1f}",
+        *([f"not replaced: {', '.join(left)}"] if left else []),
     ]
 
 
@@ -120,13 +129,15 @@ def json_line(text: int, found: Replacements) -> str:
     """One line of JSON for text number `text`; NaN becomes null.
 
     Keys: text; replacements (position, old, new, value, distance, replaced: the text with the
-    replacement in it), in order; gap, gap_at_distance; S (the worst case over the ball; with draws,
-    the mean), radius (of that ball); model, layer, info.
+    replacement in it), in order; left_out (split, punctuation: words not replaced); gap,
+    gap_at_distance; S (the worst case over the ball; with draws, the mean), radius (of that ball);
+    model, layer, info.
     """
     values = found.sensitivity.value
     record = {
         "text": text,
         "replacements": [_record(row) for row in found.replacements],
+        "left_out": found.left_out._asdict(),
         "gap": finite(found.gap),
         "gap_at_distance": finite(found.gap_at_distance),
         "S": finite(float(values.mean())),

@@ -87,6 +87,7 @@ def substitution_sensitivity(
     normalize: bool = True,
     positions: Any = None,
     candidates: Any = None,
+    own: Any = None,
     top_k: int = 10,
     largest: bool = True,
     full: bool = False,
@@ -121,6 +122,9 @@ def substitution_sensitivity(
     candidates : sequence of int or bool array (V,), optional
         Rows of `E` that may be used, by default all; or one such choice for each of the n positions
         (bool (n, V), or a list of n).
+    own : sequence of int, length n, optional
+        The row of `E` that each word of a single text is, -1 for none: no word is then substituted
+        by itself.
     top_k : int, default 10
         How many of the best pairs (position, candidate) to report.
     largest : bool, default True
@@ -185,7 +189,7 @@ def substitution_sensitivity(
         seed=seed,
         memory_budget=memory_budget,
     )
-    chosen = _checks.candidates(candidates, len(E), inputs)
+    chosen = _checks.candidates(candidates, own, len(E), inputs)
     weights, has_draws = draw_weights(W, draws, options.seed, inputs)
     kept = None
     if self_scores is not None:

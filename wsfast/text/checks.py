@@ -11,6 +11,7 @@ from wsfast import _checks
 
 if TYPE_CHECKING:
     from wsfast.text.compare import HeadAttention
+    from wsfast.text.embedded import Embedded
 
 TOKEN_CHOICES = ("words", "whole", "all")
 
@@ -121,21 +122,37 @@ def check_one_text(name: str, text: object) -> None:
         raise ValueError(f"{name}: expected words, got an empty text: {text!r}")
 
 
-def check_one_token_differs(a: list[str], b: list[str]) -> int:
-    """Return where the tokens of two texts differ; an error unless they do in exactly one place."""
+def check_one_token_differs(a: Embedded, b: Embedded) -> int:
+    """Return the row where two texts differ; an error unless they do in exactly one token."""
     expected = "a and b: expected texts that differ in one word of one token, got"
     if len(a) != len(b):
+        raise ValueError(f"{expected} {_other_lengths(a, b)}")
+    rows = [
+        i for i, (old, new) in enumerate(zip(a.token_ids, b.token_ids, strict=True)) if old != new
+    ]
+    if not rows:
         raise ValueError(
-            f"{expected} {len(a)} tokens {_some(a)} and {len(b)} tokens {_some(b)}: "
-            "choose a word that the tokenizer does not split"
+            f"{expected} the same tokens twice, those of {_some(a.words)}: the tokenizer may not "
+            "tell case or marks apart"
         )
-    places = [i for i, (old, new) in enumerate(zip(a, b, strict=True)) if old != new]
-    if not places:
-        raise ValueError(f"{expected} the same tokens twice: {_some(a)}")
-    if len(places) > 1:
-        changes = [f"{a[i]!r} -> {b[i]!r} at position {i}" for i in places]
-        raise ValueError(f"{expected} {len(places)} different tokens: {_some(changes, str)}")
-    return places[0]
+    if len(rows) > 1:
+        old, new, words = a.labels, b.labels, a.word_numbers
+        changes = [f"{old[i]!r} -> {new[i]!r} at position {words[i]}" for i in rows]
+        raise ValueError(f"{expected} {len(rows)} different tokens: {_some(changes, str)}")
+    return rows[0]
+
+
+def _other_lengths(a: Embedded, b: Embedded) -> str:
+    """The words that differ in their numbers of tokens; where they cannot be told, the texts."""
+    if len(a.words) != len(b.words):
+        return " and ".join(f"{len(one.words)} words {_some(one.words)}" for one in (a, b))
+    pieces = [[one.tokens[slice(*span)] for span in one.word_spans] for one in (a, b)]
+    changes = [
+        f"{old!r} -> {new!r} at position {word}, of {len(x)} -> {len(y)} tokens"
+        for word, (old, new, x, y) in enumerate(zip(a.words, b.words, *pieces, strict=True))
+        if x != y
+    ]
+    return f"{_some(changes, str)}: choose a word that the tokenizer does not split"
 
 
 def check_has_heads(heads: HeadAttention | None, model: str) -> HeadAttention:
@@ -172,10 +189,28 @@ def check_word_occurs(index: int, word: str, words: list[str], *, found: bool) -
         raise ValueError(f"position: no {word!r} in texts[{index}]; its words: {_some(words)}")
 
 
-def check_tokens(tokens: object) -> None:
+def check_any_place(
+    index: int, words: list[str], split: list[int], punctuation: list[int], replace: str
+) -> None:
+    """Refuse a text without a word to replace; the words that are left out are given by number."""
+    reasons = [
+        f"{_some([f'{words[i]!r} at position {i}' for i in numbers], str)}: {kind}"
+        for kind, numbers in (("of several tokens", split), ("punctuation", punctuation))
+        if numbers
+    ]
+    more = ""
+    if replace != "all":
+        more = f'; take replace="{"whole" if punctuation and not split else "all"}"'
+    raise ValueError(
+        f"replace: no word of texts[{index}] can be replaced as {replace!r} "
+        f"({'; '.join(reasons) or 'white space'}){more}"
+    )
+
+
+def check_token_choice(name: str, choice: object) -> None:
     """Accept one of the choices of tokens."""
-    if tokens not in TOKEN_CHOICES:
-        raise ValueError(f"tokens: expected one of {TOKEN_CHOICES}, got {tokens!r}")
+    if choice not in TOKEN_CHOICES:
+        raise ValueError(f"{name}: expected one of {TOKEN_CHOICES}, got {choice!r}")
 
 
 def check_candidates(candidates: object) -> None:

@@ -73,7 +73,11 @@ class Comparison:
     tokens_a, tokens_b : list of str, length n
         Their tokens, without special ones.
     position : int
-        Where they differ.
+        Where they differ: the number of the word, among those of :class:`wsfast.text.Embedded`.
+    row : int
+        The row of the maps there: the number of the token.
+    old, new : str
+        What stands there, as the texts write it; "##" in front of a piece inside a word.
     random : RandomAttention
         Maps (n, n) of random attention features and how much they change. Special tokens are no
         part of the text here.
@@ -91,6 +95,9 @@ class Comparison:
     tokens_a: list[str]
     tokens_b: list[str]
     position: int
+    row: int
+    old: str
+    new: str
     random: RandomAttention
     trained: HeadAttention | None
     head: tuple[int, int] | None
@@ -214,7 +221,7 @@ def compare(
     for name, text in (("a", a), ("b", b)):
         checks.check_one_text(name, text)
     embedded = embed([a, b], model, "words")
-    position = checks.check_one_token_differs(embedded[0].tokens, embedded[1].tokens)
+    row = checks.check_one_token_differs(*embedded)
     encoder, tokenizer = models.load(model) if isinstance(model, str) else model
     trained = _trained(encoder, tokenizer, [a, b])
     shown = None
@@ -227,7 +234,10 @@ def compare(
         text_b=b,
         tokens_a=embedded[0].tokens,
         tokens_b=embedded[1].tokens,
-        position=position,
+        position=embedded[0].word_numbers[row],
+        row=row,
+        old=embedded[0].labels[row],
+        new=embedded[1].labels[row],
         random=_random(embedded[0].X, embedded[1].X, weights, backend),
         trained=trained,
         head=shown,

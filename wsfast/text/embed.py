@@ -111,7 +111,7 @@ def embed(
         if not include_special:
             keep = [i for i, special in enumerate(encoding.special) if not special]
             encoding, vectors = encoding.take(keep), vectors[keep]
-        spans = tokens.word_spans(encoding, text)
+        spans = tokens.word_spans(encoding)
         results.append(
             Embedded(
                 text=text,
@@ -122,6 +122,7 @@ def embed(
                 offsets=encoding.offsets,
                 model=name,
                 layer=layer,
+                token_ids=encoding.inputs["input_ids"],
             )
         )
     return results[0] if isinstance(texts, str) else results

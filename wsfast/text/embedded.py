@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+PIECE = "##"  # in front of the label of a token that continues a word, whatever the tokenizer
+
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
@@ -20,15 +22,18 @@ class Embedded:
     X : torch.Tensor, (n, d), float32
         One row for each token; what :func:`wsfast.raf_sensitivity` takes.
     words : list of str, length m
-        Whole words as the text writes them (case and accents kept), m <= n.
+        Whole words as the text writes them (case and accents kept), m <= n. Letters and digits
+        hold together, also over an apostrophe ("I've"); punctuation stands alone.
     word_spans : list of (start, stop), length m
         Tokens of each word: rows ``X[start:stop]``. The spans follow one another and cover 0 to n.
     offsets : list of (start, stop), length n
-        Characters of each token: ``text[start:stop]``. Empty for special tokens.
+        Characters of each token: ``text[start:stop]``, marks included. Empty for special tokens.
     model : str
         Model that the vectors come from.
     layer : int or "words"
         Layer that the vectors come from.
+    token_ids : list of int, length n
+        Rows of the model's table that the tokens stand for.
     """
 
     text: str = field(repr=False)
@@ -39,6 +44,7 @@ class Embedded:
     offsets: list[tuple[int, int]] = field(repr=False)
     model: str
     layer: int | str
+    token_ids: list[int] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -47,6 +53,24 @@ class Embedded:
     def word_offsets(self) -> list[tuple[int, int]]:
         """Characters of each word, (start, stop) in ``text``; empty for special tokens."""
         return [span_of(self.offsets[start:stop]) for start, stop in self.word_spans]
+
+    @property
+    def word_numbers(self) -> list[int]:
+        """The word that each token belongs to, a number among ``words``, length n."""
+        return [word for word, span in enumerate(self.word_spans) for _ in range(*span)]
+
+    @property
+    def labels(self) -> list[str]:
+        """Every token as the text writes it, length n; "##" in front of those in a word.
+
+        As the tokenizer writes it, where it stands for no characters of the text.
+        """
+        starts = {start for start, _ in self.word_spans}
+        written = [
+            self.text[start:stop].strip() or token
+            for token, (start, stop) in zip(self.tokens, self.offsets, strict=True)
+        ]
+        return [one if i in starts else PIECE + one for i, one in enumerate(written)]
 
 
 def span_of(offsets: list[tuple[int, int]]) -> tuple[int, int]:

@@ -1,72 +1,150 @@
-"""Where in a text a word stands, and the text with another one there."""
+"""Where in a text a word stands, and the text with another one there.
+
+A position is that of a whole word, as :class:`wsfast.text.Embedded` lists them; a row of X is a
+token.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
+from unicodedata import normalize
 
 from wsfast import _checks
-from wsfast.text import checks
-from wsfast.text.embedded import Embedded
-
-PIECE = "##"  # in front of the label of a token that continues a word, whatever the tokenizer
+from wsfast.text import boundaries, checks
+from wsfast.text.embedded import PIECE, Embedded
 
 
-def positions(position: int | str | None, embedded: Embedded, index: int) -> list[int]:
-    """Tokens of text number `index` that `position` stands for, ascending.
+class LeftOut(NamedTuple):
+    """How many words of a text were left as they are.
+
+    Attributes
+    ----------
+    split : int
+        Words of several tokens, such as "I've": no row of the table stands for one.
+    punctuation : int
+        Punctuation marks, emoji and other symbols.
+    """
+
+    split: int
+    punctuation: int
+
+
+class Places(NamedTuple):
+    """Tokens of a text that are to be replaced, ascending, and the words that are left out."""
+
+    rows: list[int]
+    left_out: LeftOut
+
+
+def replaceable(position: int | str | None, embedded: Embedded, index: int, replace: str) -> Places:
+    """Tokens of text number `index` that can be replaced, among the words that `position` names.
+
+    Parameters
+    ----------
+    position : int or str, optional
+        The number of a word, or a word (or, with all tokens, a piece of one); by default all.
+    embedded : Embedded
+    index : int
+    replace : {"words", "whole", "all"}
+        Words of one token, with letters or digits; also punctuation; or also pieces of words, where
+        they are whole characters.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no position of the text, or a word that the text does not hold.
+        If it is no position of the text, or a word that the text does not hold, or none of its
+        tokens can be replaced.
     """
-    n = len(embedded)
+    asked = _asked(position, embedded, index)
+    kinds = _kinds(embedded)
+    taken = checks.TOKEN_CHOICES[: checks.TOKEN_CHOICES.index(replace) + 1]
+    rows = [i for i in asked if kinds[i] in taken]
+    words = embedded.word_numbers
+    split = {words[i] for i in asked if kinds[i] in ("all", "part") and kinds[i] not in taken}
+    marks = {words[i] for i in asked if kinds[i] == "whole" and "whole" not in taken}
+    if not rows:
+        checks.check_any_place(index, embedded.words, sorted(split), sorted(marks), replace)
+    return Places(rows, LeftOut(len(split), len(marks)))
+
+
+def _asked(position: int | str | None, embedded: Embedded, index: int) -> list[int]:
     if position is None:
-        return list(range(n))
+        return list(range(len(embedded)))
     if not isinstance(position, str):
-        return [_checks.integer("position", position, low=0, high=n - 1)]
-    # As it stands in the text, or else in another case.
-    found = _occurrences(position, embedded, str) or _occurrences(position, embedded, str.casefold)
+        word = _checks.integer("position", position, low=0, high=len(embedded.words) - 1)
+        return list(range(*embedded.word_spans[word]))
+    found = _occurrences(position, embedded)
     checks.check_word_occurs(index, position, embedded.words, found=bool(found))
     return found
 
 
-def _occurrences(word: str, embedded: Embedded, as_read: Callable[[str], str]) -> list[int]:
+def _occurrences(word: str, embedded: Embedded) -> list[int]:
     """Tokens of the words that are `word`; where there is none, the tokens that are."""
-    wanted = as_read(word.strip())
-    spans = zip(embedded.words, embedded.word_spans, strict=True)
-    of_words = [i for one, span in spans if as_read(one) == wanted for i in range(*span)]
-    # SentencePiece has "film," as one word.
-    return of_words or [i for i, one in enumerate(_written(embedded)) if as_read(one) == wanted]
+    spans = [range(*span) for span in embedded.word_spans]
+    written = [label.removeprefix(PIECE) for label in embedded.labels]
+    for whole in (True, False):
+        names = embedded.words if whole else written
+        rows = spans if whole else [range(i, i + 1) for i in range(len(embedded))]
+        # As it stands in the text, or else in another case.
+        for as_read in (_composed, _caseless):
+            wanted = as_read(word.strip())
+            found = [
+                i
+                for name, some in zip(names, rows, strict=True)
+                if as_read(name) == wanted
+                for i in some
+            ]
+            if found:
+                return found
+    return []
 
 
-def labels(embedded: Embedded) -> list[str]:
-    """Every token as the text writes it, with "##" in front of those that continue a word."""
-    starts = _word_starts(embedded)
-    return [one if i in starts else PIECE + one for i, one in enumerate(_written(embedded))]
+def _composed(text: str) -> str:
+    return normalize("NFC", text)
 
 
-def replaced(embedded: Embedded, position: int, new: str, *, whole: bool) -> str:
-    """Write the text with `new` in place of a token; `whole`: `new` is no inside of a word.
+def _caseless(text: str) -> str:
+    """What canonical caseless matching of Unicode compares."""
+    return normalize("NFD", normalize("NFD", text).casefold())
 
-    A blank keeps two words apart that would otherwise run together.
+
+def _kinds(embedded: Embedded) -> list[str]:
+    """The first choice of `replace` that takes each token; another name where none does."""
+    text, inner = embedded.text, boundaries.inner_places(embedded.text)
+    n, end = len(embedded), max(stop for _, stop in embedded.offsets)
+    kinds = []
+    for start, stop in embedded.word_spans:
+        spans = embedded.offsets[start:stop]
+        shown = [text[slice(*span)].strip() for span in spans]
+        if not any(shown):
+            kinds += ["blank"] * len(spans)
+        # The end of a word may have been cut off.
+        elif len(spans) == 1 and not (stop == n and boundaries.joined(text, end)):
+            kinds.append("words" if any(map(str.isalnum, shown[0])) else "whole")
+        else:
+            # Tokens that share a character have no text of their own.
+            kinds += [
+                "all" if one and spans.count(span) == 1 and inner.isdisjoint(span) else "part"
+                for span, one in zip(spans, shown, strict=True)
+            ]
+    return kinds
+
+
+def replaced(embedded: Embedded, row: int, new: str, *, whole: bool, before_whole: bool) -> str:
+    """Write the text with `new` in place of a token.
+
+    A blank keeps two words apart that would otherwise run together: `new` and the text before it
+    where `new` is `whole`, no inside of a word; `new` and what follows, where the next token is no
+    inside of one (`before_whole`), or starts a word.
     """
     text = embedded.text
-    start, stop = embedded.offsets[position]
+    start, stop = embedded.offsets[row]
     token = text[start:stop]
     start += len(token) - len(token.lstrip())  # some tokenizers count the blank before a word
     before, after = text[:start], text[max(start, stop) :]
-    if whole and before[-1:].isalnum() and new[:1].isalnum():
+    if whole and boundaries.touching(before + new, len(before)):
         before += " "
-    if position + 1 in _word_starts(embedded) and after[:1].isalnum() and new[-1:].isalnum():
+    apart = before_whole or row + 1 in {start for start, _ in embedded.word_spans}
+    if apart and boundaries.touching(new + after, len(new)):
         after = " " + after
     return before + new + after
-
-
-def _written(embedded: Embedded) -> list[str]:
-    """Every token as the text writes it; as the tokenizer does, where it stands for nothing."""
-    parts = zip(embedded.tokens, embedded.offsets, strict=True)
-    return [embedded.text[start:stop].strip() or token for token, (start, stop) in parts]
-
-
-def _word_starts(embedded: Embedded) -> set[int]:
-    return {start for start, _ in embedded.word_spans}

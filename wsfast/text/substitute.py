@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
-from torch import Tensor
 
 from wsfast import _checks
 from wsfast._checks import Array
+from wsfast._extras import import_extra
 from wsfast._plain import plain
 from wsfast._progress import progress_bar
-from wsfast._random import random_weights
 from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.raf import raf_sensitivity
+from wsfast.sensitivity.raf import draw_weights, raf_sensitivity
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.substitution.result import Substitution, SubstitutionResult
 from wsfast.substitution.search import self_scores, substitution_sensitivity
 from wsfast.text import checks, models, places
 from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
-from wsfast.text.tokens import encode
+from wsfast.text.places import LeftOut
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Replacement(NamedTuple):
@@ -33,7 +35,8 @@ class Replacement(NamedTuple):
     Attributes
     ----------
     position : int
-        Token of the text that is replaced.
+        The word of the text that is replaced, or of which a token is: its number among
+        ``embedded.words``, as ``raf_sensitivity(embedded.X).whole_words(embedded)`` counts them.
     old, new : str
         The token as the text writes it, and the token that comes in its place; "##" in front of
         those that continue a word.
@@ -53,7 +56,7 @@ class Replacement(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Replacements:
     """The words that change a text most (or least), and how near they come to the worst case.
 
@@ -69,22 +72,40 @@ class Replacements:
         The same, over the largest change of any vector as near as that word. The word is one of
         them, so this is at most 1.
     result : SubstitutionResult
-        What the search found: the best candidate of every position, heat maps. Labelled with the
-        words of the text and those of the vocabulary; its candidates are token ids.
+        What the search found: the best candidate of every token, heat maps. Its positions are rows
+        of X, labelled with the tokens of the text; its candidates are token ids, labelled with
+        those of the vocabulary.
+    left_out : LeftOut
+        How many of the words that were asked for could not be replaced.
     embedded : Embedded
         The text, its tokens and their vectors X (n, d).
     sensitivity, sensitivity_at_distance : SensitivityResult
-        Searches of the ball, of radius √d and of the first word's distance, at the positions that
-        were searched here.
+        Searches of the ball, of radius √d and of the first word's distance, at the tokens that were
+        replaced here. Their S is at most that of the text.
     """
 
     replacements: list[Replacement]
     gap: float
     gap_at_distance: float
     result: SubstitutionResult
+    left_out: LeftOut
     embedded: Embedded
     sensitivity: SensitivityResult
     sensitivity_at_distance: SensitivityResult
+
+    def to_frame(self) -> DataFrame:
+        """Give the replacements as a pandas DataFrame, one row each, in their order.
+
+        Its columns are the fields of :class:`Replacement`.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the message has the pip command.
+        """
+        pandas = import_extra("pandas", "tables")
+        frame: DataFrame = pandas.DataFrame(self.replacements, columns=Replacement._fields)
+        return frame
 
     def __repr__(self) -> str:
         from wsfast.report.replacements import describe
@@ -107,6 +128,7 @@ def substitute(
     top_k: int = ...,
     largest: bool = ...,
     tokens: str = ...,
+    replace: str = ...,
     max_tokens: int | None = ...,
     W: Array | None = ...,
     draws: int | None = ...,
@@ -126,6 +148,7 @@ def substitute(
     top_k: int = ...,
     largest: bool = ...,
     tokens: str = ...,
+    replace: str = ...,
     max_tokens: int | None = ...,
     W: Array | None = ...,
     draws: int | None = ...,
@@ -145,6 +168,7 @@ def substitute(
     top_k: int = 20,
     largest: bool = True,
     tokens: str = "words",
+    replace: str = "words",
     max_tokens: int | None = None,
     W: Array | None = None,
     draws: int | None = None,
@@ -168,8 +192,8 @@ def substitute(
     model : str or (model, tokenizer)
         As in :func:`wsfast.embed`.
     position : int or str, optional
-        Where to replace: the number of a token, or a word of the text, at all its occurrences. Of a
-        word that the tokenizer splits, each token is a position of its own. By default everywhere.
+        Where to replace: the number of a word, or a word of the text, at all its occurrences. By
+        default everywhere.
     candidates : sequence of str, optional
         The words to try, each of them a single token, in the case that the tokenizer takes: "Hate"
         is "hate" for a tokenizer that lowers all words. By default those of `tokens`.
@@ -182,6 +206,10 @@ def substitute(
         words; also numbers and punctuation; or also pieces of words ("##ness"). Special and unused
         tokens are never tried, nor is one whose row is zero, which cannot be scaled. No word is
         replaced by itself.
+    replace : {"words", "whole", "all"}, default "words"
+        Which tokens of the text to replace: words (letters, digits) that are one token; also
+        punctuation marks and symbols that are; or also the pieces of other words, each by itself.
+        A word is one to a reader: "I've" is one of three tokens, which stays as it is by default.
     max_tokens : int, optional
         Keep only the first `max_tokens` tokens of a text.
     W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
@@ -204,8 +232,9 @@ def substitute(
     ImportError
         If the extra ``text`` is not installed.
     TypeError, ValueError
-        For a position or word that the text does not have, candidates that are not single tokens
-        (the message names them), a text where no candidate is left, and what :func:`wsfast.embed`
+        For a position or word that the text does not have, or that cannot be replaced as `replace`
+        says, candidates that are not single tokens (the message names them), a text where nothing
+        can be replaced or no candidate is left, and what :func:`wsfast.embed`
         and :func:`wsfast.substitution_sensitivity` refuse.
 
     Notes
@@ -223,7 +252,8 @@ def substitute(
     checks.check_model(model)
     checks.check_position(position)
     checks.check_candidates(candidates)
-    checks.check_tokens(tokens)
+    checks.check_token_choice("tokens", tokens)
+    checks.check_token_choice("replace", replace)
     checks.check_max_tokens(max_tokens)
     _checks.flag("progress", progress)
     top_k = _checks.integer("top_k", top_k, low=1)
@@ -235,55 +265,65 @@ def substitute(
     allowed = (
         vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
     )
-    if W is None:
-        scores = vocabulary.self_scores(seed, draws)
-    else:
-        _checks.weights(W, _checks.texts(listed[0].X))  # self_scores would find fault with E
-        scores = self_scores(vocabulary.E, W)
+    # Drawn once, and said to be random all the same.
+    weights, has_draws = draw_weights(W, draws, seed, _checks.texts(listed[0].X))
+    weights = (weights if has_draws else weights[0]).detach()
+    scores = (
+        vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, weights)
+    )
+    about = {"weights": "random" if W is None else "given"}
     several = len(listed) > 1
-    options: dict[str, Any] = {"W": W, "draws": draws, "seed": seed, "backend": backend}
+    options: dict[str, Any] = {"W": weights, "seed": seed, "backend": backend}
     results = []
     with progress_bar(len(listed), "text", progress and several) as bar:
         for index, one in enumerate(listed):
-            ids = _token_ids(tokenizer, one, max_tokens)
-            mask = allowed.repeat(len(ids), 1)
-            mask[torch.arange(len(ids)), ids] = False  # no word for itself
-            at = places.positions(position, one, index)
-            found = int(mask[at].sum())
+            at, left_out = places.replaceable(position, one, index, replace)
+            own = [one.token_ids[i] for i in at]
+            found = len(at) * int(allowed.sum()) - int(allowed[own].sum())
             checks.check_any_candidate(index, found)
             result = substitution_sensitivity(
                 one.X,
                 vocabulary.E,
                 positions=at,
-                candidates=mask,
+                candidates=allowed,
+                own=one.token_ids,
                 top_k=min(top_k, found),
                 largest=largest,
                 self_scores=scores,
                 progress=progress and not several,
                 **options,
             )
-            result = result.with_words(places.labels(one)).with_names(vocabulary.names)
-            results.append(_collect(result, one, vocabulary, at, options))
+            result = result.with_words(one.labels).with_names(vocabulary.names)
+            done = _collect(result, one, left_out, vocabulary, at, options)
+            results.append(_with_info(done, about))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
 
 
-def _token_ids(tokenizer: Any, embedded: Embedded, max_tokens: int | None) -> Tensor:
-    """Rows of the table that the rows of X come from, (n,) int64."""
-    encoding = encode(tokenizer, embedded.text, max_tokens)
-    ids = zip(encoding.inputs["input_ids"], encoding.special, strict=True)
-    return torch.tensor([i for i, special in ids if not special], device=embedded.X.device)
+def _with_info(found: Replacements, about: dict[str, str]) -> Replacements:
+    """Say where the weights of its searches come from, who were given them."""
+    searches = ("result", "sensitivity", "sensitivity_at_distance")
+    parts = {name: getattr(found, name) for name in searches}
+    told = {
+        name: dataclasses.replace(part, info={**part.info, **about}) for name, part in parts.items()
+    }
+    return dataclasses.replace(found, **told)
 
 
 def _collect(
     result: SubstitutionResult,
     embedded: Embedded,
+    left_out: LeftOut,
     vocabulary: Vocabulary,
     at: list[int],
     options: dict[str, Any],
 ) -> Replacements:
     drawn = "draws" in result.axes
     rows = _means(result, embedded, vocabulary, options) if drawn else result.top()
+    whole = vocabulary.whole.tolist()
+    # What the next token was, not what it may become: it stays the same row of X.
+    alone = [whole[i] for i in embedded.token_ids[1:]] + [True]
+    words = embedded.word_numbers
     replacements = []
     for row in rows:
         change = vocabulary.E[row.candidate].double() - embedded.X[row.position].double()
@@ -291,11 +331,11 @@ def _collect(
             embedded,
             row.position,
             vocabulary.texts[row.candidate],
-            whole=bool(vocabulary.whole[row.candidate]),
+            whole=whole[row.candidate],
+            before_whole=alone[row.position],
         )
-        replacements.append(
-            Replacement(row.position, row.word, row.name, row.value, float(change.norm()), text)
-        )
+        at_word, distance = words[row.position], float(change.norm())
+        replacements.append(Replacement(at_word, row.word, row.name, row.value, distance, text))
     first = replacements[0]
     ball, near = (
         raf_sensitivity(embedded.X, radius=radius, positions=at, **options)
@@ -308,6 +348,7 @@ def _collect(
         gap=_share(first.value, _mean(ball)),
         gap_at_distance=_share(first.value, reached),
         result=result,
+        left_out=left_out,
         embedded=embedded,
         sensitivity=ball,
         sensitivity_at_distance=near,
@@ -339,15 +380,11 @@ def _means(
     tried = torch.zeros(len(embedded), len(rows), dtype=torch.bool, device=embedded.X.device)
     for i, v in pairs:
         tried[i, column[v]] = True
-    W = options["W"]
-    if W is None:
-        d, seed, X = vocabulary.E.shape[1], options["seed"], embedded.X
-        W = random_weights(d, draws=options["draws"], seed=seed, dtype=X.dtype, device=X.device)
     # In float64: a table of float32 has its rounding, unlike the ranking of each draw.
     found = substitution_sensitivity(
         embedded.X.double(),
         vocabulary.E[rows].double(),
-        torch.as_tensor(W).double(),
+        options["W"].double(),
         candidates=tried,
         top_k=1,
         full=True,

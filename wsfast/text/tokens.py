@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from wsfast.text import boundaries
 from wsfast.text.embedded import span_of
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One tokenized text, special tokens included; every list has one entry for each token."""
+    """One tokenized text, special tokens included; every list has one entry for each token.
+
+    `offsets` reach the ends of characters as a reader sees them; `starts_word` says where a whole
+    word begins.
+    """
 
     inputs: dict[str, list[int]]
     tokens: list[str]
-    word_ids: list[int | None]
+    starts_word: list[bool]
     offsets: list[tuple[int, int]]
     special: list[bool]
 
@@ -23,7 +28,7 @@ class Encoding:
         return Encoding(
             inputs={name: [ids[i] for i in keep] for name, ids in self.inputs.items()},
             tokens=[self.tokens[i] for i in keep],
-            word_ids=[self.word_ids[i] for i in keep],
+            starts_word=[self.starts_word[i] for i in keep],
             offsets=[self.offsets[i] for i in keep],
             special=[self.special[i] for i in keep],
         )
@@ -40,11 +45,13 @@ def encode(tokenizer: Any, text: str, max_tokens: int | None) -> Encoding:
         text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False
     )
     special = [bool(flag) for flag in encoded.pop("special_tokens_mask")]
-    offsets = [(int(start), int(stop)) for start, stop in encoded.pop("offset_mapping")]
+    found = [(int(start), int(stop)) for start, stop in encoded.pop("offset_mapping")]
+    inner = boundaries.inner_places(text)
+    offsets = boundaries.whole_characters(found, inner)
     full = Encoding(
         inputs={name: list(ids) for name, ids in encoded.items()},
         tokens=list(encoded.tokens()),
-        word_ids=list(encoded.word_ids()),
+        starts_word=_starts(text, offsets, special, encoded.word_ids(), inner),
         offsets=offsets,
         special=special,
     )
@@ -55,25 +62,39 @@ def encode(tokenizer: Any, text: str, max_tokens: int | None) -> Encoding:
     return full.take(sorted(own + added))
 
 
-def word_spans(encoding: Encoding, text: str) -> list[tuple[int, int]]:
-    """Token spans of whole words, from the tokenizer's word ids and character offsets.
+def _starts(
+    text: str,
+    offsets: list[tuple[int, int]],
+    special: list[bool],
+    word_ids: list[int | None],
+    inner: set[int],
+) -> list[bool]:
+    """Which tokens start a whole word.
 
-    A word ends where the tokenizer's word id changes, and also at white space: tokenizers that
-    treat a text as one run (SentencePiece without a splitter) give every token the same word id.
-    A special token is a word of its own.
+    A word starts after white space, where the tokenizer's word id changes, and where punctuation
+    meets letters: tokenizers that treat a text as one run (SentencePiece) give "film," the same
+    word id. It does not start inside a character, nor where letters hold together: BERT's tokenizer
+    gives "I've" three word ids. A special token is a word of its own.
     """
-    starts = [i for i in range(len(encoding.tokens)) if i == 0 or _starts_word(encoding, text, i)]
+    starts = [True]
+    for i in range(1, len(offsets)):
+        (_, end), (start, stop) = offsets[i - 1], offsets[i]
+        blank = any(map(str.isspace, text[end:start])) or text[start:stop][:1].isspace()
+        if special[i] or special[i - 1] or blank:
+            starts.append(True)
+        elif start in inner or start < min(end, stop):
+            starts.append(False)
+        elif word_ids[i] != word_ids[i - 1]:
+            starts.append(not boundaries.joined(text, start))
+        else:
+            starts.append(boundaries.parted(text, start))
+    return starts
+
+
+def word_spans(encoding: Encoding) -> list[tuple[int, int]]:
+    """Token spans of whole words."""
+    starts = [i for i, first in enumerate(encoding.starts_word) if first or i == 0]
     return list(zip(starts, [*starts[1:], len(encoding.tokens)], strict=True))
-
-
-def _starts_word(encoding: Encoding, text: str, i: int) -> bool:
-    if encoding.special[i] or encoding.special[i - 1]:
-        return True
-    if encoding.word_ids[i] != encoding.word_ids[i - 1]:
-        return True
-    start, stop = encoding.offsets[i]
-    gap = text[encoding.offsets[i - 1][1] : start]
-    return any(map(str.isspace, gap)) or text[start:stop][:1].isspace()
 
 
 def word_label(encoding: Encoding, span: tuple[int, int], text: str) -> str:

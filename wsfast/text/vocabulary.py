@@ -16,7 +16,7 @@ from torch import Tensor
 from wsfast._random import random_weights
 from wsfast.substitution.search import self_scores
 from wsfast.text import checks, models
-from wsfast.text.places import PIECE
+from wsfast.text.embedded import PIECE
 from wsfast.text.scale import to_norm_sqrt_d
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT never trained
