@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
@@ -11,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast._extras import import_extra
-from wsfast.report.export import finite, writer
+from wsfast.report.export import cell, to_json, writer
 from wsfast.report.substitution import save_figure
 from wsfast.report.table import aligned, printable
 
@@ -127,21 +126,21 @@ def json_line(text: int, found: Replacements) -> str:
     record = {
         "text": text,
         "replacements": [_record(row) for row in found.replacements],
-        "gap": finite(found.gap),
-        "gap_at_distance": finite(found.gap_at_distance),
-        "S": finite(float(values.mean())),
+        "gap": found.gap,
+        "gap_at_distance": found.gap_at_distance,
+        "S": float(values.mean()),
         "radius": found.sensitivity.radius,
         "model": found.embedded.model,
         "layer": found.embedded.layer,
         "info": found.result.info,
     }
-    return json.dumps(record, allow_nan=False)
+    return to_json(record)
 
 
 def _record(row: Replacement) -> dict[str, Any]:
     cells = row._asdict()
     replaced = cells.pop("text")
-    return {**cells, "value": finite(row.value), "replaced": replaced}
+    return {**cells, "value": cell(row.value), "replaced": replaced}
 
 
 # -- HTML ------------------------------------------------------------------------------------------
