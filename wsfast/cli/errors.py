@@ -62,9 +62,7 @@ def is_interruption(error: BaseException) -> bool:
 def report(error: BaseException) -> str:
     """The traceback of a fault of wsfast, and what to do with it."""
     lines = "".join(traceback.format_exception(error))
-    return (
-        f"internal error\n{lines}wsfast: this is a fault of wsfast: please report the lines above"
-    )
+    return f"internal error:\n{lines}wsfast: please report this, it is a fault of wsfast"
 
 
 def check_characters(args: argparse.Namespace) -> None:

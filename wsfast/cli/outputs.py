@@ -24,6 +24,7 @@ def check_picture(flag: str, path: Path | None) -> None:
         return
     from wsfast._extras import import_extra
 
+    import_extra("matplotlib", "plots")
     canvas = import_extra("matplotlib.backend_bases", "plots").FigureCanvasBase
     _check_file(flag, path, sorted(canvas.get_supported_filetypes()))
 

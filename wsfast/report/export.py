@@ -19,15 +19,15 @@ def write_csv_header(stream: TextIO, *, draws: bool) -> None:
 
 
 def write_csv_rows(stream: TextIO, text: int, view: View) -> None:
-    """Write a row for each word of text number `text`, in full precision; NaN is an empty cell."""
+    """Write a row for each word of text number `text`; what is not finite is an empty cell."""
     rows = writer(stream)
     for row in view.rows:
         numbers = [row.value] if view.draws is None else [row.value, row.low, row.high]
-        rows.writerow([text, row.position, row.word, *map(cell, numbers)])
+        rows.writerow([text, row.position, row.word, *map(finite, numbers)])
 
 
 def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
-    """One line of JSON for text number `text`; NaN becomes null.
+    """One line of JSON for text number `text`; what is not finite becomes null.
 
     Keys: text, S, position, word (of the largest S_i), words (position, word, S_i for each), then
     those of `extra`. With draws, S and S_i are means, the word is the one with the largest mean,
@@ -84,6 +84,6 @@ def writer(stream: TextIO) -> Any:
     return csv.writer(_Lines(stream), lineterminator="\r\n")
 
 
-def cell(number: float | None) -> float | None:
-    """What a cell holds of a number, in full precision: nothing for NaN."""
-    return None if number is None or math.isnan(number) else number
+def finite(number: float | None) -> float | None:
+    """Give None, an empty cell or null, for NaN and infinity."""
+    return number if number is not None and math.isfinite(number) else None

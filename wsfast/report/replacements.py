@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast._extras import import_extra
-from wsfast.report.export import cell, to_json, writer
+from wsfast.report.export import finite, to_json, writer
 from wsfast.report.substitution import save_figure
 from wsfast.report.table import aligned, printable
 
@@ -126,9 +126,9 @@ def json_line(text: int, found: Replacements) -> str:
     record = {
         "text": text,
         "replacements": [_record(row) for row in found.replacements],
-        "gap": found.gap,
-        "gap_at_distance": found.gap_at_distance,
-        "S": float(values.mean()),
+        "gap": finite(found.gap),
+        "gap_at_distance": finite(found.gap_at_distance),
+        "S": finite(float(values.mean())),
         "radius": found.sensitivity.radius,
         "model": found.embedded.model,
         "layer": found.embedded.layer,
@@ -140,7 +140,7 @@ def json_line(text: int, found: Replacements) -> str:
 def _record(row: Replacement) -> dict[str, Any]:
     cells = row._asdict()
     replaced = cells.pop("text")
-    return {**cells, "value": cell(row.value), "replaced": replaced}
+    return {**cells, "value": finite(row.value), "replaced": replaced}
 
 
 # -- HTML ------------------------------------------------------------------------------------------
