@@ -12,14 +12,26 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write: when it is closed all of it is at `path`; after an error, none of it."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    """A file to write: when it is closed all of it is at `path`; after an error, none of it.
+
+    An error of the system names `path`. What is there and no ordinary file (``/dev/stdout``, a
+    named pipe) is written as it is: it cannot be replaced.
+    """
+    special = path.exists() and not (path.is_file() or path.is_dir())
+    # No name of its own that would be too long where that of `path` is just short enough.
+    partial = path if special else path.with_name(f".wsfast-{uuid.uuid4().hex}")
     try:
-        with partial.open("xb") as file:
+        with partial.open("wb" if special else "xb") as file:
             yield file
-        os.replace(partial, path)
+        if not special:
+            os.replace(partial, path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(partial)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        if not special:
+            partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from wsfast.cli import compare, reproduce, score, substitute
+from wsfast._version import __version__
+from wsfast.cli import compare, errors, reproduce, score, streams, substitute
 
+_INTERNAL = 1
 _BAD_INPUT = 2
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,33 +27,54 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 2 for bad input or a missing extra (one line on stderr says which); 130 after Ctrl-C.
+        0; 1 for a fault of wsfast itself (its traceback is on stderr); 2 for bad input, a missing
+        extra or an output that cannot be written (one line on stderr says which); 3 where texts
+        were left out and the others done (a line for each); 130 after Ctrl-C; 141 where the reader
+        of stdout has left.
     """
-    args = _parser().parse_args(argv)
     try:
-        # A terminal may lack a character of a text; that must not end the run.
-        if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="backslashreplace")
-        args.run(args)
-        sys.stdout.flush()
+        with streams.prepared():
+            try:
+                status = _status(argv)
+                streams.write("")  # what show_config and argparse have printed
+            except streams.UnwritableError as failure:
+                failure.tell()
+                status = failure.status
+            return status
     except KeyboardInterrupt:
-        print("wsfast: interrupted", file=sys.stderr)
+        streams.say("interrupted")
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) has left: nothing more to say, also not when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
-    except (ImportError, OSError, ValueError) as error:
-        print(f"wsfast: error: {error}", file=sys.stderr)
-        return _BAD_INPUT
-    return 0
+
+
+def _status(argv: Sequence[str] | None) -> int:
+    try:
+        parser = _parser()
+        _complete(parser)
+        args = parser.parse_args(argv)
+        errors.check_characters(args)
+        status: int = args.run(args)
+    except SystemExit as stop:  # of argparse, which has printed the help or the error
+        return stop.code if isinstance(stop.code, int) else _BAD_INPUT
+    except streams.UnwritableError:
+        raise
+    except Exception as error:
+        if errors.is_interruption(error):
+            raise KeyboardInterrupt from error
+        if errors.is_refusal(error):
+            streams.say(f"error: {errors.with_flags(error)}")
+            return _BAD_INPUT
+        streams.say(errors.report(error))
+        return _INTERNAL
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="wsfast", description="How much does an attention layer react when one word changes?"
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"wsfast {__version__}")
+    parser.set_defaults(run=lambda _: parser.parse_args(["--help"]))
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     info = commands.add_parser("info", help="print versions, what was built and what is used")
     info.set_defaults(run=_info)
@@ -62,7 +85,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _info(_: argparse.Namespace) -> None:
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell that asks for completions, where argcomplete is installed; does not return."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    with contextlib.suppress(ImportError):
+        import_module("argcomplete").autocomplete(parser)
+
+
+def _info(_: argparse.Namespace) -> int:
     from wsfast import show_config
 
     show_config()
+    return 0

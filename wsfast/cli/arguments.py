@@ -1,29 +1,18 @@
-"""Arguments that several commands take, and what they stand for."""
+"""Arguments that several commands take, and what they accept."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_texts(parser: argparse.ArgumentParser) -> None:
-    """Texts from the command line or from a file; see `texts`."""
-    source = parser.add_argument_group("texts")
-    source.add_argument("text", nargs="*", metavar="TEXT", help="a text, in quotes")
-    source.add_argument(
-        "--file", type=Path, help="read texts from a .csv file, or from any other, one a line"
-    )
-    source.add_argument("--column", help='column of the .csv file (default "text")')
-
-
 def add_progress(output: argparse._ArgumentGroup) -> None:
-    """Whether to show a bar; see `progress`."""
+    """Whether to show a bar."""
     output.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
@@ -54,6 +43,17 @@ def add_seed(setting: argparse._ArgumentGroup) -> None:
     setting.add_argument("--seed", type=natural, default=0, help="of the weights (default 0)")
 
 
+def radius(text: str) -> float:
+    """A length: finite, and not below 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return number
+
+
 def natural(text: str) -> int:
     """An integer of at least 0."""
     return _at_least(text, 0)
@@ -79,35 +79,12 @@ def _at_least(text: str, least: int) -> int:
     return number
 
 
-def texts(args: argparse.Namespace) -> list[tuple[int, str]]:
-    """Return the texts and their numbers, from the command line or from the file."""
-    if bool(args.text) == (args.file is not None):
-        raise ValueError("give either TEXT or --file")
-    if args.file is not None:
-        from wsfast.text.files import read_texts
-
-        return read_texts(args.file, args.column)
-    if args.column is not None:
-        raise ValueError("--column goes with --file")
-    return list(enumerate(args.text))
-
-
-def progress(texts: list[Any], args: argparse.Namespace) -> Iterable[Any]:
-    """Show a bar on stderr where the results go elsewhere: on a terminal they show the progress."""
-    hidden = args.no_progress or len(texts) < 2 or sys.stdout.isatty() or not sys.stderr.isatty()
-    if hidden:
-        return texts
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(texts, unit="text", file=sys.stderr)
-    return bar
-
-
-def numbered_error(error: ValueError, number: int) -> ValueError:
-    """Name the text of an error by its number on the command line or in the file."""
-    return ValueError(str(error).replace("texts[0]", f"text {number}", 1))
-
-
 def numbered_path(path: Path, number: int | None) -> Path:
-    """OUT.png for one text, OUT-0.png, … for several."""
+    """OUT.png for the only text, OUT-0.png, … for several."""
     return path if number is None else path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def headed(number: int, lines: list[str], *, first: bool, several: bool) -> str:
+    """Lines about one text; where there are several, with its number above them."""
+    head = ([] if first else [""]) + [f"text {number}"] if several else []
+    return "\n".join([*head, *lines, ""])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wsfast.cli import arguments
+from wsfast.cli import arguments, outputs, streams
+from wsfast.cli.errors import InputError
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -29,17 +30,21 @@ def add_to(commands: arguments.Commands) -> None:
     arguments.add_seed(setting)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
+    outputs.check_picture("--plot", args.plot)
     import wsfast
-    from wsfast._extras import import_extra
     from wsfast.report import attention
+    from wsfast.text.checks import TooLongError
 
-    if args.plot is not None:
-        import_extra("matplotlib", "plots")  # before the work, not after it
-    comparison = wsfast.compare(args.a, args.b, args.model, seed=args.seed)
-    if args.json:
-        print(attention.json_line(comparison))
-    else:
-        print("\n".join(attention.lines(comparison)))
+    try:
+        comparison = wsfast.compare(args.a, args.b, args.model, seed=args.seed)
+    except TooLongError as error:
+        raise InputError(
+            f"TEXT: {error.count} tokens, special ones included, are more than the {error.limit} "
+            "positions of the model"
+        ) from error
     if args.plot is not None:
         attention.save_comparison(comparison, args.plot)
+    lines = [attention.json_line(comparison)] if args.json else attention.lines(comparison)
+    streams.write("\n".join([*lines, ""]))
+    return 0

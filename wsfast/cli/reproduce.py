@@ -7,7 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from wsfast.cli import arguments
+from wsfast.cli import arguments, outputs, streams
+from wsfast.cli.errors import InputError
 
 _MODEL = "minilm"
 
@@ -49,9 +50,10 @@ def add_to(commands: arguments.Commands) -> None:
         arguments.add_progress(output)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
     from wsfast._extras import import_extra
 
+    outputs.check_folder("--out", args.out)
     import_extra("matplotlib", "plots")  # before the work, not after it
     options = {
         "out": args.out,
@@ -73,7 +75,8 @@ def _run(args: argparse.Namespace) -> None:
 
         trial = generalization.settings(args.dataset, _model(args), args.seed, quick=args.quick)
         generalization.run(trial, **options)
-    print(args.out / "report.md")
+    streams.write(f"{args.out / 'report.md'}\n")
+    return 0
 
 
 def _model(args: argparse.Namespace) -> str | None:
@@ -81,7 +84,7 @@ def _model(args: argparse.Namespace) -> str | None:
     if args.dataset == "imdb":
         return args.model or _MODEL
     if args.model is not None:
-        raise ValueError("--model goes with --dataset imdb")
+        raise InputError("--model goes with --dataset imdb")
     return None
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wsfast.cli import arguments
+from wsfast.cli import arguments, outputs
+from wsfast.cli.texts import Batch, add_texts, read_words
 
 if TYPE_CHECKING:
     from wsfast.text.substitute import Replacements
@@ -23,7 +24,7 @@ def add_to(commands: arguments.Commands) -> None:
         "to the worst case over all vectors.",
     )
     parser.set_defaults(run=_run)
-    arguments.add_texts(parser)
+    add_texts(parser)
 
     search = parser.add_argument_group("search")
     search.add_argument(
@@ -55,7 +56,7 @@ def add_to(commands: arguments.Commands) -> None:
     )
     output.add_argument(
         "--plot", type=Path, metavar="OUT.png",
-        help="also draw a heat map; several texts: OUT-0.png, …",
+        help="also draw a heat map; several texts: OUT-0.png, ...",
     )  # fmt: skip
     arguments.add_progress(output)
 
@@ -70,19 +71,18 @@ def _position(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
+    outputs.check_picture("--plot", args.plot)
+    outputs.check_page("--html", args.html)
+    candidates = None if args.candidates is None else read_words(args.candidates)
+    batch = Batch(args)
     import wsfast
-    from wsfast._extras import import_extra
 
-    if args.plot is not None:
-        import_extra("matplotlib", "plots")  # before the work, not after it
-    texts = arguments.texts(args)
-    candidates = None if args.candidates is None else _words(args.candidates)
-    several = len(texts) > 1
     all_found = []
-    for count, (number, text) in enumerate(arguments.progress(texts, args)):
-        try:
-            found = wsfast.substitute(
+
+    def do(number: int, text: str) -> str:
+        def substitute(most: int | None) -> Replacements:
+            return wsfast.substitute(
                 text,
                 args.model,
                 position=args.position,
@@ -90,49 +90,46 @@ def _run(args: argparse.Namespace) -> None:
                 top_k=args.top,
                 largest=not args.harmless,
                 tokens=args.tokens,
-                max_tokens=args.max_tokens,
+                max_tokens=most,
                 draws=args.draws,
                 seed=args.seed,
             )
-        except ValueError as error:
-            raise arguments.numbered_error(error, number) from error
-        shown = number if several else None
-        _print(args, shown, found, first=count == 0)
-        if args.html is not None:
-            all_found.append(found)
+
+        found = batch.fitted(number, text, substitute)
         if args.plot is not None:
             from wsfast.report.substitution import save_figure
 
+            shown = number if batch.several else None
             save_figure(found.result, arguments.numbered_path(args.plot, shown))
-    if args.html is not None:
+        if args.html is not None:
+            all_found.append(found)
+        return _shown(args, number, found, batch)
+
+    status = batch.run(do)
+    if all_found:
+        from wsfast._files import write_whole
         from wsfast.report.replacements import page
 
-        args.html.write_text(page(all_found), encoding="utf-8")
+        write_whole(args.html, page(all_found).encode())
+    return status
 
 
-def _words(path: Path) -> list[str]:
-    from wsfast.text.files import read_texts
-
-    return [word for _, word in read_texts(path)]
-
-
-def _print(
-    args: argparse.Namespace, number: int | None, found: Replacements, *, first: bool
-) -> None:
+def _shown(args: argparse.Namespace, number: int, found: Replacements, batch: Batch) -> str:
+    """What is printed of one text."""
     from wsfast.report import replacements
     from wsfast.report.table import printable
 
     if args.csv:
-        if first:
-            replacements.write_csv_header(sys.stdout)
-        replacements.write_csv_rows(sys.stdout, number or 0, found.replacements)
-        return
+        stream = io.StringIO()
+        if batch.done == 0:
+            replacements.write_csv_header(stream)
+        replacements.write_csv_rows(stream, number, found.replacements)
+        return stream.getvalue()
     if args.json:
-        print(replacements.json_line(number or 0, found))
-        return
-    if number is not None:
-        print(f"{'' if first else chr(10)}text {number}")
-    print(printable(found.embedded.text))
-    print(replacements.table(found.replacements))
-    for line in replacements.gap_lines(found):
-        print(line)
+        return replacements.json_line(number, found) + "\n"
+    lines = [
+        printable(found.embedded.text),
+        replacements.table(found.replacements),
+        *replacements.gap_lines(found),
+    ]
+    return arguments.headed(number, lines, first=batch.done == 0, several=batch.several)

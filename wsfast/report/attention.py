@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wsfast import _checks
 from wsfast._extras import import_extra
+from wsfast.report.export import to_json
+from wsfast.report.plot import write_figure
 from wsfast.report.table import printable
 from wsfast.sensitivity.arrays import to_numpy
 
@@ -76,7 +77,7 @@ def save_comparison(comparison: Comparison, path: str | Path) -> None:
         figsize=_size(pairs), layout="constrained"
     )
     _draw(pairs, figure)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def to_html(comparison: Comparison) -> str:
@@ -127,7 +128,7 @@ def json_line(comparison: Comparison) -> str:
             "a": comparison.trained.a[comparison.head].tolist(),
             "b": comparison.trained.b[comparison.head].tolist(),
         }
-    return json.dumps(record, allow_nan=False)
+    return to_json(record)
 
 
 def _change(comparison: Comparison) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wsfast._extras import import_extra
+from wsfast._files import write_whole
 from wsfast.report.shade import shades
 from wsfast.report.table import printable
 from wsfast.report.view import Row, View, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from wsfast.sensitivity.result import SensitivityResult
 
@@ -51,7 +54,14 @@ def save_drawing(
     """Write the picture file `path` of what `draw` draws, without pyplot or a display."""
     figure = import_extra("matplotlib.figure", "plots").Figure(figsize=inches, layout="constrained")
     draw(figure.subplots())
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write the picture file `path`, all of it or none, in the format that its suffix says."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=Path(path).suffix[1:].lower(), dpi=150)
+    write_whole(Path(path), stream.getvalue())
 
 
 def figure_size(view: View) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from wsfast._extras import import_extra
-from wsfast.report.export import finite, writer
+from wsfast.report.export import finite, to_json, writer
 from wsfast.report.substitution import save_figure
 from wsfast.report.table import aligned, counted, printable
 from wsfast.sensitivity.arrays import to_numpy
@@ -146,7 +145,7 @@ def json_line(text: int, found: Replacements) -> str:
         "layer": found.embedded.layer,
         "info": found.result.info,
     }
-    return json.dumps(record, allow_nan=False)
+    return to_json(record)
 
 
 def _record(row: Replacement) -> dict[str, Any]:

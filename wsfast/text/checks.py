@@ -85,13 +85,21 @@ def check_has_tokens(index: int, text: str, count: int) -> None:
         raise ValueError(f"texts[{index}]: the tokenizer finds no token in {text!r}")
 
 
-def check_length(index: int, count: int, limit: int | None) -> None:
-    """Refuse a text with more tokens than the model has positions."""
-    if limit is not None and count > limit:
-        raise ValueError(
+class TooLongError(ValueError):
+    """A text of `count` tokens for a model of `limit` positions, special tokens included."""
+
+    def __init__(self, index: int, count: int, limit: int) -> None:
+        self.count, self.limit = count, limit
+        super().__init__(
             f"texts[{index}]: {count} tokens, special ones included, are more than the {limit} "
             'positions of the model: cut the text with max_tokens, or take layer="words"'
         )
+
+
+def check_length(index: int, count: int, limit: int | None) -> None:
+    """Refuse a text with more tokens than the model has positions."""
+    if limit is not None and count > limit:
+        raise TooLongError(index, count, limit)
 
 
 def check_layer_exists(layer: int, last: int) -> None:

@@ -1,0 +1,107 @@
+"""Whose fault an error is, and how the command line says it."""
+
+from __future__ import annotations
+
+import argparse
+import dis
+import re
+import traceback
+
+# Arguments of the library that the command line calls otherwise, as a message shows them.
+_WRITTEN = {
+    "top_k": "--top",
+    "scale=False": "--no-scale",
+    "largest=False": "--harmless",
+    'weight_fn="relu", normalize=False': "--weight-fn relu-unnormalized",
+}
+_ARGUMENTS = (
+    "candidates", "column", "draws", "file", "layer", "max_tokens", "model", "out", "position",
+    "radius", "replace", "seed", "tokens", "weight_fn",
+)  # fmt: skip
+_FIRST = re.compile(rf"({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
+_GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")
+# Options of every text alike; what is said of one of them ends the run.
+_OF_ALL = ("--candidates", "--draws", "--layer", "--model", "--out", "--radius", "--seed")
+_TEXT = "texts[0]"
+_NO_MEMORY = "can't allocate memory"  # how PyTorch says it
+
+
+class InputError(ValueError):
+    """What the command line was given is at fault; the message is for its user."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the library, or this command line, refuses what it was given.
+
+    It does so in a ``raise`` statement of its own. An error of the same class that Python, PyTorch
+    or NumPy found (two lengths that differ, a value that is no number) is a fault of wsfast, and
+    its traceback must be seen.
+    """
+    if isinstance(error, (ImportError, MemoryError, OSError)) or _NO_MEMORY in str(error):
+        return True  # of the machine
+    place = error.__traceback__
+    if not isinstance(error, (RuntimeError, TypeError, ValueError)) or place is None:
+        return False
+    while place.tb_next is not None:
+        place = place.tb_next
+    package = str(place.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    raised = place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return package == "wsfast" and raised
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: an import that it stops may fail in its own way."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def report(error: BaseException) -> str:
+    """The traceback of a fault of wsfast, and what to do with it."""
+    lines = "".join(traceback.format_exception(error))
+    return f"internal error:\n{lines}wsfast: please report this, it is a fault of wsfast"
+
+
+def check_characters(args: argparse.Namespace) -> None:
+    """Refuse an option that is not in the encoding of the terminal.
+
+    The names of files may be anything, and a text that is no text is left out like any other.
+    """
+    for name, value in vars(args).items():
+        if not isinstance(value, str):
+            continue
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            argument = "TEXT" if name in ("a", "b") else _flag(name)
+            raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
+
+
+def is_of_all_texts(error: Exception) -> bool:
+    """Whether the next text would meet the same refusal: it is of a file or an option."""
+    if isinstance(error, (ImportError, InputError, OSError)):
+        return True
+    return _TEXT not in str(error) and with_flags(error).startswith(_OF_ALL)
+
+
+def with_flags(error: BaseException, number: int = 0) -> str:
+    """The message of an error, with options in place of Python's arguments.
+
+    The library knows of one text, `texts[0]`; it is number `number` of those that were given.
+    """
+    message = " ".join(str(error).splitlines()) or type(error).__name__
+    if isinstance(error, MemoryError) or _NO_MEMORY in message:
+        return f"there is not enough memory, --max-tokens makes texts shorter: {message}"
+    message = _FIRST.sub(lambda found: _flag(found[1]), message, count=1)
+    for argument, flag in _WRITTEN.items():
+        message = message.replace(argument, flag)
+    message = _GIVEN.sub(lambda found: f"{_flag(found[1])} {found[3]}", message)
+    message = message.replace("max_tokens", "--max-tokens")
+    return message.replace(_TEXT, f"text {number}", 1)
+
+
+def _flag(argument: str) -> str:
+    return f"--{argument.replace('_', '-')}"

@@ -1,0 +1,80 @@
+"""Paths that a command will write: what is wrong with one is said before the work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from wsfast.cli.errors import InputError
+
+_PAGES = ("html", "htm")
+
+
+def check_picture(flag: str, path: Path | None) -> None:
+    """Refuse a path that no picture can be written to; None is no path.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    InputError
+        If the path cannot be written, or its suffix is that of no picture.
+    """
+    if path is None:
+        return
+    from wsfast._extras import import_extra
+
+    import_extra("matplotlib", "plots")
+    canvas = import_extra("matplotlib.backend_bases", "plots").FigureCanvasBase
+    _check_file(flag, path, sorted(canvas.get_supported_filetypes()))
+
+
+def check_page(flag: str, path: Path | None) -> None:
+    """Refuse a path that no page of HTML can be written to; None is no path."""
+    if path is not None:
+        _check_file(flag, path, () if _is_special(path) else _PAGES)
+
+
+def check_folder(flag: str, path: Path) -> None:
+    """Refuse a folder that cannot be made, or not be written into."""
+    _check_name(flag, path)
+    there = path
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"{flag}: {str(there)!r} is not a folder")
+    _check_access(flag, there)
+
+
+def _check_file(flag: str, path: Path, suffixes: list[str] | tuple[str, ...]) -> None:
+    _check_name(flag, path)
+    if path.is_dir():
+        raise InputError(f"{flag}: {str(path)!r} is a folder, expected the name of a file")
+    if suffixes and path.suffix[1:].lower() not in suffixes:
+        known = ", ".join(f".{suffix}" for suffix in suffixes)
+        raise InputError(f"{flag}: expected a name that ends in {known}, got {str(path)!r}")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag}: there is no folder {str(path.parent)!r}")
+    _check_access(flag, path if path.exists() else path.parent)
+    if not _is_special(path):
+        _check_access(flag, path.parent)  # a file beside it takes its place
+
+
+def _check_name(flag: str, path: Path) -> None:
+    """Refuse names that the system does not take: too long, or behind a locked folder."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"{flag}: {error}") from error
+
+
+def _check_access(flag: str, path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise InputError(f"{flag}: no permission to write {str(path)!r}")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is there and neither a file nor a folder: /dev/stdout, a named pipe."""
+    return path.exists() and not (path.is_file() or path.is_dir())
