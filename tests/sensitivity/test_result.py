@@ -236,15 +236,17 @@ def test_load_refuses_a_later_format(tmp_path):
 def test_repr_of_one_value():
     assert repr(make().with_words(["so", "it", "is", "me"])) == (
         "SensitivityResult(S = 4.0000, worst word: 'me' at position 3\n"
-        "  4 words, d = 2, radius 1.5, backend torch)"
+        "  4 words, d = 2, radius 1.5, backend torch\n"
+        "  of the feature map; found by search, a lower bound)"
     )
     assert "the word at position 3" in repr(make())
 
 
 def test_repr_of_many_values():
-    assert repr(make(("texts", "draws"), info={})) == (
-        "SensitivityResult(S from 4.0000 to 24.0000\n"
-        "  2 texts, 3 draws, up to 4 words, d = 2, radius 1.5)"
+    assert repr(make(("texts", "draws"), info={"map": "raf"})) == (
+        "SensitivityResult(S from 4.000 to 24.000\n"
+        "  2 texts, 3 draws, up to 4 words, d = 2, radius 1.5\n"
+        "  of one layer of random attention, not of a whole model; found by search, a lower bound)"
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wsfast._extras import import_extra
+from wsfast.report.digits import significant
 from wsfast.report.shade import shades
 from wsfast.report.table import printable
 from wsfast.report.view import Row, View, view_of
@@ -63,7 +64,7 @@ def draw_bars(view: View, ax: Axes) -> Axes:
     """Draw on `ax`: a bar for each row, darker for larger S_i, the worst word in bold."""
     known = [
         (row, shade)
-        for row, shade in zip(view.rows, shades(view.rows), strict=True)
+        for row, shade in zip(view.rows, shades(view), strict=True)
         if shade is not None
     ]
     xs = [row.position for row, _ in known]
@@ -81,7 +82,9 @@ def draw_bars(view: View, ax: Axes) -> Axes:
         _label_worst(view, ax)
     ax.set_xlim(-0.75, len(view.rows) - 0.25)
     ax.set_ylabel(r"$S_i$" if view.draws is None else r"$S_i$, mean and 95 % interval")
-    ax.set_title(f"word sensitivity S = {view.value:.3f}")
+    ax.set_title(
+        f"word sensitivity S = {significant(view.value, 4)}\n{view.scope}", fontsize="medium"
+    )
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast._extras import import_extra
+from wsfast.report.digits import column, significant
 from wsfast.report.export import finite, writer
 from wsfast.report.substitution import save_figure
 from wsfast.report.table import aligned, printable
@@ -72,10 +73,10 @@ def gap_lines(found: Replacements) -> list[str]:
     first, ball = found.replacements[0], found.sensitivity
     S = float(ball.value.mean())
     return [
-        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {S:.4f}, "
-        f"the worst case over the ball of radius sqrt(d) = {ball.radius:.1f}",
-        f"and {_share(found.gap_at_distance)} of the worst case over the ball of its own distance, "
-        f"{first.distance:.1f}",
+        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {significant(S)}, "
+        f"the worst case found over the ball of radius sqrt(d) = {significant(ball.radius, 3)}",
+        f"and {_share(found.gap_at_distance)} of the worst case found over the ball of its own "
+        f"distance, {significant(first.distance, 3)}",
     ]
 
 
@@ -84,20 +85,15 @@ def _share(gap: float) -> str:
 
 
 def _arrow(row: Replacement) -> str:
-    return f"{row.old} -> {row.new} at position {row.position}: {row.value:.4g}"
+    return f"{row.old} -> {row.new} at position {row.position}: {significant(row.value, 4)}"
 
 
 def _cells(rows: Sequence[Replacement]) -> list[tuple[str, ...]]:
+    values = column([row.value for row in rows], 4)
+    distances = column([row.distance for row in rows], 3)
     return [
-        (
-            str(rank),
-            str(row.position),
-            printable(row.old),
-            printable(row.new),
-            f"{row.value:.4g}",
-            f"{row.distance:.3g}",
-        )
-        for rank, row in enumerate(rows, 1)
+        (str(rank), str(row.position), printable(row.old), printable(row.new), value, distance)
+        for rank, (row, value, distance) in enumerate(zip(rows, values, distances, strict=True), 1)
     ]
 
 

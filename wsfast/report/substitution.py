@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wsfast._extras import import_extra
+from wsfast.report.digits import column, significant
 from wsfast.report.html import first_texts
 from wsfast.report.plot import new_axes, save_drawing
-from wsfast.report.table import counted, extremes, printable, sizes, width
+from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
 from wsfast.sensitivity.arrays import to_numpy
 from wsfast.sensitivity.axes import index, size, words_of
 
@@ -41,7 +41,7 @@ def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
     best = rows[0]
     old = f"{printable(best.word)!r} -> " if best.word else ""
     new = repr(printable(best.name)) if best.name else f"candidate {best.candidate}"
-    return f"{head} {_figure(best.value)}: {old}{new} at position {best.position}"
+    return f"{head} {significant(best.value)}: {old}{new} at position {best.position}"
 
 
 def describe(result: SubstitutionResult) -> str:
@@ -50,7 +50,7 @@ def describe(result: SubstitutionResult) -> str:
     if values.size == 1:
         head = summary(result.top(), largest=result.largest)
     else:
-        low, high = map(_figure, extremes(values))
+        low, high = column(extremes(values))
         head = f"{_extreme(result.largest)} change from {low} to {high}"
     return f"SubstitutionResult({head}\n  {', '.join(_about(result))})"
 
@@ -67,11 +67,6 @@ def _extreme(largest: bool) -> str:
     return "largest" if largest else "smallest"
 
 
-def _figure(value: float) -> str:
-    """Four decimals; as many digits for a change so small that they would be zeros."""
-    return f"{value:.3e}" if 0 < value < 0.01 else f"{value:.4f}"
-
-
 def _label(number: int, label: str) -> str:
     return printable(label) or f"#{number}"
 
@@ -79,13 +74,8 @@ def _label(number: int, label: str) -> str:
 def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str]]:
     """Position, old word, new word and change of each row."""
     return [
-        (
-            str(row.position),
-            _label(row.position, row.word),
-            _label(row.candidate, row.name),
-            _figure(row.value),
-        )
-        for row in rows
+        (str(row.position), _label(row.position, row.word), _label(row.candidate, row.name), value)
+        for row, value in zip(rows, column([row.value for row in rows]), strict=True)
     ]
 
 
@@ -170,12 +160,7 @@ def _grid(result: SubstitutionResult, text: int, draw: int) -> _Grid:
 
 def _short(label: str) -> str:
     """Fit a label beside the picture."""
-    label = printable(label)
-    if width(label) <= _LONGEST_LABEL:
-        return label
-    ends = accumulate(map(width, label))
-    kept = [char for char, end in zip(label, ends, strict=True) if end < _LONGEST_LABEL]
-    return f"{''.join(kept)}…"
+    return shortened(printable(label), _LONGEST_LABEL)
 
 
 def _inches(grid: _Grid) -> tuple[float, float]:
@@ -196,7 +181,7 @@ def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
         ax.set_xticks([])
         ax.set_yticks([])
         return ax
-    ax.set_title(f"{head} {_figure(float(grid.values[grid.best, 0]))}")
+    ax.set_title(f"{head} {significant(float(grid.values[grid.best, 0]))}")
     image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
     image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges
     ax.figure.colorbar(image, ax=ax, label="relative change")
