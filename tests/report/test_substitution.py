@@ -25,11 +25,11 @@ CONTROL = "\x1b[2J"
 
 
 def test_summary():
-    assert summary(ROWS, largest=True) == "largest change 12.5000: 'love' -> 'hate' at position 1"
+    assert summary(ROWS, largest=True) == "largest change 12.500: 'love' -> 'hate' at position 1"
     assert summary(ROWS[1:], largest=False) == (
-        "smallest change 0.3333: 'I' -> candidate 3 at position 0"
+        "smallest change 0.33333: 'I' -> candidate 3 at position 0"
     )
-    assert summary(ROWS[2:], largest=True) == "largest change 1.250e-05: '東京' at position 20"
+    assert summary(ROWS[2:], largest=True) == "largest change 1.2500e-05: '東京' at position 20"
     assert summary([], largest=True) == "largest change: none is known"
     unknown = [Substitution(0, 1, NAN)]
     assert summary(unknown, largest=True) == "largest change nan: candidate 1 at position 0"
@@ -104,7 +104,7 @@ def test_numbers_without_labels(ax):
     assert labels(ax.get_xticklabels()) == ["2", "0"]
     assert labels(ax.get_yticklabels()) == ["0", "1", "2"]
     assert frame(ax) == (2, 0)
-    assert ax.get_title() == "smallest relative change 0.5000"
+    assert ax.get_title() == "smallest relative change 0.50000"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("candidate", "position")
 
 

@@ -148,12 +148,13 @@ def _grid(result: SubstitutionResult, text: int, draw: int) -> _Grid:
     top = result.top(text, draw)
     one = index(result, "texts", text) + index(result, "draws", draw)
     words = words_of(result, text, int(result.best_value.shape[-1]))
-    # In the order of their first pairs; all pairs of a candidate have the same changes.
-    columns = {row.candidate: column for column, row in enumerate(top)}
+    candidates = to_numpy(result.grid_candidate)[one]
+    known = candidates >= 0  # the first is that of the best pair
+    names = [result.names[v] if result.names is not None else "" for v in candidates[known]]
     return _Grid(
-        to_numpy(result.top_at_positions)[one][: len(words), list(columns.values())],
+        to_numpy(result.grid_value)[one][: len(words), known],
         [_short(word or str(i)) for i, word in enumerate(words)],
-        [_short(top[column].name or str(v)) for v, column in columns.items()],
+        [_short(name or str(v)) for v, name in zip(candidates[known], names, strict=True)],
         top[0].position if top else None,
     )
 
