@@ -10,7 +10,7 @@ import torch
 from parameters import all_backends, backends, both_ends, dtypes, weight_fns
 from substitution.cases import problem
 from substitution.comparing import ARRAYS, matches, pairs, same
-from substitution.truth import ACCURACY, changes, error, order
+from substitution.truth import changes, error, order
 
 from wsfast import random_weights, substitution_sensitivity
 from wsfast.substitution import search as searching

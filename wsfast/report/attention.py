@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wsfast import _checks
 from wsfast._extras import import_extra
+from wsfast.report import fonts
 from wsfast.report.digits import column, significant
 from wsfast.report.table import printable
 from wsfast.sensitivity.arrays import to_numpy
@@ -202,9 +203,10 @@ def _label(ax: Axes, tokens: list[str]) -> None:
         ax.set_xlabel("position")
         return
     # parse_math=False: a word may hold dollar signs
-    labels = [printable(token) for token in tokens]
-    ax.set_xticks(range(len(tokens)), labels=labels, rotation=90, parse_math=False)
-    ax.set_yticks(range(len(tokens)), labels=labels, parse_math=False)
+    labels, families = fonts.fit([printable(token) for token in tokens])
+    style: dict[str, Any] = {"labels": labels, "parse_math": False, "fontfamily": families}
+    ax.set_xticks(range(len(tokens)), rotation=90, **style)
+    ax.set_yticks(range(len(tokens)), **style)
 
 
 # -- HTML ------------------------------------------------------------------------------------------

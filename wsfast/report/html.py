@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,17 @@ def first_texts(
 def small(note: str) -> str:
     """Write a line about the figures above it."""
     return f'<p style="font-size:smaller;opacity:0.8">{escape(note)}</p>'
+
+
+def html_table(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Write a table of texts, which are escaped, below names of its columns, which are not."""
+    head = "".join(f"<th>{name}</th>" for name in names)
+    # dir="auto": words of a script that runs from right to left
+    rows = "".join(
+        "<tr>" + "".join(f'<td dir="auto">{escape(cell)}</td>' for cell in line) + "</tr>"
+        for line in lines
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>"
 
 
 def _block(view: View) -> str:

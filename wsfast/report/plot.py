@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wsfast._extras import import_extra
+from wsfast.report import fonts
 from wsfast.report.digits import significant
 from wsfast.report.shade import shades
 from wsfast.report.table import printable
@@ -103,8 +104,10 @@ def _errors(rows: list[Row]) -> list[float]:
 def _label_all(view: View, ax: Axes) -> None:
     ax.set_xticks(range(len(view.rows)))
     # parse_math=False: a word may hold dollar signs
-    labels = [printable(row.label) for row in view.rows]
-    ax.set_xticklabels(labels, rotation=90 if len(labels) > 12 else 0, parse_math=False)
+    labels, families = fonts.fit([printable(row.label) for row in view.rows])
+    ax.set_xticklabels(
+        labels, rotation=90 if len(labels) > 12 else 0, parse_math=False, fontfamily=families
+    )
     for row, label in zip(view.rows, ax.get_xticklabels(), strict=True):
         label.set_fontweight("bold" if row is view.worst else "normal")
 
@@ -112,9 +115,11 @@ def _label_all(view: View, ax: Axes) -> None:
 def _label_worst(view: View, ax: Axes) -> None:
     ax.set_xlabel("position")
     known = [row for row in view.rows if not math.isnan(row.value)]
-    for row in sorted(known, key=lambda row: row.value, reverse=True)[:_NAMED]:
+    named = sorted(known, key=lambda row: row.value, reverse=True)[:_NAMED]
+    labels, families = fonts.fit([printable(row.label) for row in named])
+    for row, label in zip(named, labels, strict=True):
         ax.annotate(
-            printable(row.label),
+            label,
             (row.position, row.value if row.high is None else row.high),
             xytext=(0, 3),
             textcoords="offset points",
@@ -123,5 +128,6 @@ def _label_worst(view: View, ax: Axes) -> None:
             va="bottom",
             fontweight="bold" if row is view.worst else "normal",
             parse_math=False,
+            fontfamily=families,
         )
     ax.margins(y=0.25)  # room for the names

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from wsfast._extras import import_extra
 from wsfast.report.digits import column, significant
 from wsfast.report.export import finite, writer
-from wsfast.report.substitution import save_figure
+from wsfast.report.html import html_table, small
+from wsfast.report.scope import of_map
+from wsfast.report.substitution import next_best, save_figure
 from wsfast.report.table import aligned, printable
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
 _SHOWN = 5  # replacements in a repr
+_SHOWN_IN_HTML = 10
 _MOST_IN_REPR = 80  # characters of the text there
 _MOST_CHARACTERS = 160  # of a text that is shown again for each of its replacements
 
@@ -145,7 +148,7 @@ def _record(row: Replacement) -> dict[str, Any]:
 
 def to_html(found: Replacements) -> str:
     """HTML of the first replacements and of where the first stands. All of it is escaped."""
-    return f'<div class="wsfast">{_block(found, found.replacements[:_SHOWN])}</div>'
+    return f'<div class="wsfast">{_block(found, found.replacements[:_SHOWN_IN_HTML])}</div>'
 
 
 def page(all_found: Sequence[Replacements]) -> str:
@@ -158,19 +161,15 @@ def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
     text = found.embedded.text
     names = ["rank", "position", "word", "new word", "change", "distance"]
     again = len(text) <= _MOST_CHARACTERS
-    head = "".join(f"<th>{name}</th>" for name in [*names, *(["text"] if again else [])])
     lines = [
         [*cells, *([printable(row.text)] if again else [])]
         for cells, row in zip(_cells(rows), rows, strict=True)
     ]
-    # dir="auto": words of a script that runs from right to left
-    body = "".join(
-        "<tr>" + "".join(f'<td dir="auto">{escape(cell)}</td>' for cell in line) + "</tr>"
-        for line in lines
-    )
     gaps = "".join(f"<p>{escape(line)}</p>" for line in gap_lines(found))
     shown = f'<p dir="auto">{escape(printable(text))}</p>'
-    return f"{shown}<table><tr>{head}</tr>{body}</table>{gaps}"
+    table = html_table([*names, *(["text"] if again else [])], lines)
+    more = next_best(found.result, 0, (row.new for row in rows))
+    return f"{shown}{table}{more}{gaps}{small(f'(changes {of_map(found.result.info)})')}"
 
 
 def _picture(found: Replacements) -> str:

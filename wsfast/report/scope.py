@@ -13,6 +13,10 @@ _MAPS = {
 
 def scope(info: dict[str, Any]) -> str:
     """Say in a few words what S and S_i tell, from the `info` of a result."""
+    return f"{of_map(info)}; found by search, a lower bound"
+
+
+def of_map(info: dict[str, Any]) -> str:
+    """Say which features change."""
     of = _MAPS.get(info.get("map", ""))
-    where = "of the feature map" if of is None else f"of {of}, not of a whole model"
-    return f"{where}; found by search, a lower bound"
+    return "of the feature map" if of is None else f"of {of}, not of a whole model"

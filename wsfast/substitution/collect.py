@@ -15,7 +15,6 @@ from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Pairs, TextSearch
 
-
 # Candidates that a picture has room for, unless more pairs are asked for.
 _MOST_SHOWN = 60
 

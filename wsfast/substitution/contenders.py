@@ -9,10 +9,9 @@ from torch import Tensor
 class Contenders:
     """Pairs (position, candidate) that may be the best of their position, or among the k best.
 
-    Or the best of a candidate that may be among the best candidates, which are as many as `leaders`
-    says. Values are screened with an error bound: a pair is dropped only where its upper bound is below
-    the lower bounds of those that beat it. "Best" is largest; the caller negates to look for the
-    smallest.
+    Or the best pair of one of the leaders: so many candidates whose best pairs are best. Values are
+    screened with an error bound: a pair is dropped only where its upper bound is below the lower
+    bounds of those that beat it. "Best" is largest; the caller negates to look for the smallest.
 
     Parameters
     ----------

@@ -22,8 +22,8 @@ class DeviceSearch(TextSearch):
 
     A tile raises the thresholds by the lower bounds of its blocks of candidates: each block has a
     pair of its own that reaches its bound, so that the k-th largest bound is one of the k-th best
-    pair. Blocks have no candidate in common: as many of them as there are to be leaders tell what a
-    leader reaches. Whether the list had room, and whether all numbers were ones that the kernels can work
+    pair. Blocks have no candidate in common: as many of them as there are leaders tell what those
+    reach. Whether the list had room, and whether all numbers were ones that the kernels can work
     with, is asked once, at the end. Where not, the parent's way begins anew.
     The plan must be one for the largest changes, without the table of all.
     """

@@ -178,17 +178,17 @@ class SubstitutionResult:
         ValueError
             For any other `of`.
         """
-        from wsfast.report.substitution import to_frame
+        from wsfast.report.frames import of_substitution
 
-        return to_frame(self, of)
+        return of_substitution(self, of)
 
     def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int = 0) -> Axes:
         """Draw what the best candidates change at every position as a heat map.
 
-        Rows are the positions of a text, columns its candidates in `grid_candidate`: those of the
-        top pairs, the best of each position, and the next best, at least eight where there are as
-        many. Pairs that were not searched are grey; the best of all has a frame and bold labels.
-        Shades are absolute: the bar beside the picture tells their values.
+        Rows are the positions of a text that were searched, columns its candidates in
+        `grid_candidate`: those of the top pairs, the best of each position, and the next best, at
+        least eight where there are as many. Pairs that were not searched are grey; the best of all
+        has a frame and bold labels. Shades are absolute: the bar beside the picture has the values.
 
         Parameters
         ----------

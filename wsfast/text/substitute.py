@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
 from wsfast.text.tokens import encode
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Replacement(NamedTuple):
@@ -85,6 +88,13 @@ class Replacements:
     embedded: Embedded
     sensitivity: SensitivityResult
     sensitivity_at_distance: SensitivityResult
+
+    def plot(self, ax: Axes | None = None, *, draw: int = 0) -> Axes:
+        """Draw what the best candidates change at every word that was searched, as a heat map.
+
+        See :meth:`wsfast.SubstitutionResult.plot`; `draw` is one of several draws of W.
+        """
+        return self.result.plot(ax, draw=draw)
 
     def __repr__(self) -> str:
         from wsfast.report.replacements import describe
