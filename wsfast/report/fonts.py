@@ -13,7 +13,6 @@ _LAST_RESORT = "Last Resort"  # it has a box for everything
 _PREFERRED = "Noto Sans"  # plain, and there is one for every script
 _WEIGHTS = (400, 700)  # the best word's label is bold
 _family_of: dict[str, str | None] = {}  # of every character that was looked for
-_characters: dict[frozenset[str], frozenset[int]] = {}  # of the font files that were opened
 
 
 def fit(labels: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -23,7 +22,9 @@ def fit(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     What no font has becomes a box, with one warning that says what to install.
     """
     families = [*import_extra("matplotlib", "plots").rcParams["font.family"]]
-    missing = {c for c in {*"".join(labels)} if not _has(families, c)}
+    missing = {*"".join(labels)}
+    for family in families:
+        missing -= _have(_files(family), missing)
     _look_for(missing)
     families += sorted({name for c in missing if (name := _family_of[c])})
     boxes = {c for c in missing if _family_of[c] is None}
@@ -45,25 +46,21 @@ def _invisible(char: str) -> bool:
     return unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f"
 
 
-def _has(families: Sequence[str], char: str) -> bool:
-    """Whether one of the families that matplotlib is set to has a character."""
+def _files(family: str) -> list[str]:
+    """Font files that matplotlib takes for a family that it is set to."""
     manager = import_extra("matplotlib.font_manager", "plots")
-    for family in families:
-        # As a list: a family's name alone would be read as a pattern.
-        paths = frozenset(
-            str(manager.findfont(manager.FontProperties(family=[family], weight=weight)))
-            for weight in _WEIGHTS
-        )
-        if ord(char) in _common(paths):
-            return True
-    return False
+    # As a list: a family's name alone would be read as a pattern.
+    return [
+        str(manager.findfont(manager.FontProperties(family=[family], weight=weight)))
+        for weight in _WEIGHTS
+    ]
 
 
 def _look_for(chars: set[str]) -> None:
     """Learn which installed family has each character, None where none has."""
     wanted = chars - _family_of.keys()
     for family, paths in _installed() if wanted else []:
-        found = {c for c in wanted if ord(c) in _common(paths)}
+        found = _have(paths, wanted)
         _family_of.update(dict.fromkeys(found, family))
         wanted -= found
         if not wanted:
@@ -71,7 +68,7 @@ def _look_for(chars: set[str]) -> None:
     _family_of.update(dict.fromkeys(wanted))
 
 
-def _installed() -> list[tuple[str, frozenset[str]]]:
+def _installed() -> list[tuple[str, list[str]]]:
     """Families of the installed fonts and their upright files, plain families first."""
     manager = import_extra("matplotlib.font_manager", "plots")
     files: dict[str, dict[int, str]] = {}
@@ -80,21 +77,21 @@ def _installed() -> list[tuple[str, frozenset[str]]]:
             weight = manager.weight_dict.get(entry.weight, entry.weight)
             files.setdefault(entry.name, {})[int(weight)] = entry.fname
     families = [
-        (name, frozenset(of[min(of, key=lambda has: abs(has - wanted))] for wanted in _WEIGHTS))
+        (name, [of[min(of, key=lambda has: abs(has - wanted))] for wanted in _WEIGHTS])
         for name, of in files.items()
     ]
     # matplotlib says so where it draws a bold label in a family that has no bold face.
-    return sorted(families, key=lambda one: (not one[0].startswith(_PREFERRED), -len(one[1]), one))
+    return sorted(
+        families, key=lambda one: (not one[0].startswith(_PREFERRED), -len({*one[1]}), one)
+    )
 
 
-def _common(paths: frozenset[str]) -> frozenset[int]:
-    """The characters that all of these files have."""
-    if paths not in _characters:
-        ft2font = import_extra("matplotlib.ft2font", "plots")
-        try:
-            faces = [ft2font.FT2Font(path) for path in paths]
-        except (OSError, RuntimeError):  # taken away since matplotlib saw it, or broken
-            faces = []
-        maps = [frozenset(face.get_charmap()) if face.scalable else frozenset() for face in faces]
-        _characters[paths] = frozenset.intersection(*maps) if maps else frozenset()
-    return _characters[paths]
+def _have(paths: Sequence[str], chars: set[str]) -> set[str]:
+    """Those of the characters that all of these files have."""
+    ft2font = import_extra("matplotlib.ft2font", "plots")
+    try:
+        faces = [ft2font.FT2Font(path) for path in {*paths}]
+    except (OSError, RuntimeError):  # taken away since matplotlib saw it, or broken
+        return set()
+    # Pictures of emoji in one size cannot be drawn.
+    return {c for c in chars if all(one.scalable and one.get_char_index(ord(c)) for one in faces)}
