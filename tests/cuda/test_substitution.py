@@ -20,7 +20,7 @@ def moved(result, device):
     """The result with its arrays on another device."""
     arrays = {
         name: getattr(result, name).to(device)
-        for name in (*ARRAYS, "top_at_positions", "table")
+        for name in (*ARRAYS, "grid_candidate", "grid_value", "table")
         if getattr(result, name) is not None
     }
     return dataclasses.replace(result, **arrays)

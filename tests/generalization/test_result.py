@@ -144,10 +144,10 @@ def test_summary_needs_several():
 def test_repr():
     assert repr(make(("trials", "draws"))) == (
         "GeneralizationResult(raf, N = 9, radius 2.5, means over 3 trials and 2 draws\n"
-        "  training     minimised  loss  error  alignment  gamma\n"
-        "  fine_tuning  feature     410    510        610    710\n"
-        "  fine_tuning  error       411    511        611    711\n"
-        "  retraining   feature     412    512        612    712\n"
-        "  retraining   error       413    513        613    713)"
+        "  training     minimised   loss  error  alignment  gamma\n"
+        "  fine_tuning  feature    410.0  510.0      610.0  710.0\n"
+        "  fine_tuning  error      411.0  511.0      611.0  711.0\n"
+        "  retraining   feature    412.0  512.0      612.0  712.0\n"
+        "  retraining   error      413.0  513.0      613.0  713.0)"
     )
     assert repr(make()).startswith("GeneralizationResult(raf, N = 9, radius 2.5\n")

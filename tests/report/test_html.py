@@ -42,6 +42,14 @@ def test_words_are_colored_by_sensitivity():
     assert "rgba" not in rest["style"]
 
 
+def test_what_shades_and_numbers_mean_is_said_once():
+    result = many([[1, 2]] * 3, ("texts",))
+    html = result._repr_html_()
+    assert html.count("shades are relative") == html.count("a lower bound") == 1
+    html = many([[1, 6], [2, 7]], ("draws",))._repr_html_()
+    assert "where their 95 % intervals" in html
+
+
 def test_everything_is_escaped():
     nasty = ['<script>alert("1")</script>', "\"'><b>", "<i>&amp;"]
     read = Reader(one([1.0, 2.0, math.nan], nasty)._repr_html_())

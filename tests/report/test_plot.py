@@ -41,7 +41,9 @@ def test_a_bar_for_each_word(ax):
     assert [label.get_text() for label in labels] == ["so", "it", "$is$", "me"]
     assert [label.get_fontweight() for label in labels] == ["normal", "normal", "bold", "normal"]
     assert not any(label.get_parse_math() for label in labels)
-    assert "3.000" in ax.get_title()
+    assert ax.get_title() == (
+        "word sensitivity S = 3.000\nof the feature map; found by search, a lower bound"
+    )
     ax.figure.draw_without_rendering()
 
 
@@ -76,6 +78,53 @@ def test_one_draw_of_one_text(ax):
     result.plot(ax, text=1, draw=0)
     assert bars(ax) == [(0, 5), (1, 6)]
     assert not ax.collections
+
+
+LATIN = "so\u0301"
+IN_STIX = "\u24ea"  # which DejaVu Sans has not; matplotlib brings both
+IN_NONE = "\U0001f98a\u6771"  # in no font of matplotlib
+
+
+@pytest.fixture
+def fonts_of_matplotlib(monkeypatch):
+    """As where no other font is installed."""
+    import matplotlib as mpl
+    from matplotlib import font_manager
+
+    from wsfast.report import fonts
+
+    home = str(mpl.get_data_path())
+    entries = [one for one in font_manager.fontManager.ttflist if one.fname.startswith(home)]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
+    monkeypatch.setattr(fonts, "_family_of", {})
+
+
+@pytest.mark.parametrize("count", [3, 70])
+def test_words_get_a_font_that_has_them(ax, fonts_of_matplotlib, tmp_path, count):
+    words = [LATIN, f"{LATIN}{IN_STIX}", *["x"] * (count - 2)]
+    result = one([2.0, 3.0, *[1.0] * (count - 2)], words)
+    result.plot(ax)
+    shown = ax.get_xticklabels() if count < 60 else ax.texts
+    labels = {label.get_text(): label for label in shown}
+    families = labels[words[1]].get_fontfamily()
+    assert families[0] == "sans-serif"  # as matplotlib is set to
+    assert "STIXGeneral" in families
+    ax.figure.savefig(tmp_path / "a.png")  # a glyph that is missing would be a warning
+
+
+def test_words_that_no_font_has_give_one_warning(ax, fonts_of_matplotlib, tmp_path):
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    words = ["東京", "한국", "हिन्दी", "ที่", "中文"] * 3 + [f"a{IN_NONE}b\u200d"]
+    result = one([1.0 + i for i in range(16)], words)
+    with pytest.warns(UserWarning, match=r"\(CJK, .*HANGUL.*\).*fonts-noto-cjk") as warned:
+        result.plot(ax)
+    assert len(warned) == 1
+    ax.figure.savefig(tmp_path / "a.png")  # without another
+    assert ax.get_xticklabels()[-1].get_text().startswith("a\u25a1\u25a1b")
+    assert ax.get_xticklabels()[0].get_text() == "\u25a1\u25a1"
+    assert dict(mpl.rcParams) == before
 
 
 def test_nothing_known(ax):

@@ -25,11 +25,11 @@ CONTROL = "\x1b[2J"
 
 
 def test_summary():
-    assert summary(ROWS, largest=True) == "largest change 12.5000: 'love' -> 'hate' at position 1"
+    assert summary(ROWS, largest=True) == "largest change 12.500: 'love' -> 'hate' at position 1"
     assert summary(ROWS[1:], largest=False) == (
-        "smallest change 0.3333: 'I' -> candidate 3 at position 0"
+        "smallest change 0.33333: 'I' -> candidate 3 at position 0"
     )
-    assert summary(ROWS[2:], largest=True) == "largest change 1.250e-05: '東京' at position 20"
+    assert summary(ROWS[2:], largest=True) == "largest change 1.2500e-05: '東京' at position 20"
     assert summary([], largest=True) == "largest change: none is known"
     unknown = [Substitution(0, 1, NAN)]
     assert summary(unknown, largest=True) == "largest change nan: candidate 1 at position 0"
@@ -92,19 +92,20 @@ def test_cells_are_the_changes(ax, kind):
     assert labels(ax.get_yticklabels()) == ["$a", "b$", "c"]
     assert (bold(ax.get_xticklabels()), bold(ax.get_yticklabels())) == (["$"], ["b$"])
     assert frame(ax) == (1, 0)
-    assert ax.get_title() == "largest relative change 7.0000"
+    assert ax.get_title() == "largest relative change 7.0000\nof the feature map"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("new word", "word")
     ax.figure.draw_without_rendering()
 
 
 @pytest.mark.needs("plots")
 def test_numbers_without_labels(ax):
-    found(TABLE, k=2, largest=False).plot(ax)  # (2, 2) and (0, 0)
-    np.testing.assert_array_equal(cells(ax), np.array(TABLE)[:, [2, 0]])
-    assert labels(ax.get_xticklabels()) == ["2", "0"]
+    # (2, 2) and (0, 0); then 1, the best of the second position.
+    found(TABLE, k=2, largest=False).plot(ax)
+    np.testing.assert_array_equal(cells(ax), np.array(TABLE)[:, [2, 0, 1]])
+    assert labels(ax.get_xticklabels()) == ["2", "0", "1"]
     assert labels(ax.get_yticklabels()) == ["0", "1", "2"]
     assert frame(ax) == (2, 0)
-    assert ax.get_title() == "smallest relative change 0.5000"
+    assert ax.get_title() == "smallest relative change 0.50000\nof the feature map"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("candidate", "position")
 
 
@@ -125,7 +126,7 @@ def test_one_draw_of_one_text_without_padding(ax):
     tables = [[TABLE, np.add(TABLE, 10)], [[[1, 2, 3], [6, 5, 4], [NAN] * 3]] * 2]
     result = found(tables, ("texts", "draws"), k=2).with_words([["a", "b", "c"], ["x", "y"]])
     result.plot(ax, text=1, draw=1)
-    np.testing.assert_array_equal(cells(ax), [[1, 2], [6, 5]])
+    np.testing.assert_array_equal(cells(ax), [[1, 2, 3], [6, 5, 4]])
     assert labels(ax.get_yticklabels()) == ["x", "y"]
     with pytest.raises(ValueError, match="text: expected 0 to 1, got 2"):
         result.plot(ax, text=2)
@@ -133,14 +134,38 @@ def test_one_draw_of_one_text_without_padding(ax):
         result.plot(ax, draw=2)
     ax.clear()
     result.plot(ax, text=0, draw=1)
-    np.testing.assert_array_equal(cells(ax), np.array(TABLE)[:, [0, 2]] + 10)
+    np.testing.assert_array_equal(cells(ax), np.array(TABLE)[:, [0, 2, 1]] + 10)
+
+
+# One candidate is the best everywhere; the others come next in the order 7, 3, 1, ...
+DOMINATED = np.linspace(1, 2, 12)[:, None] * np.linspace(1, 2, 20)
+DOMINATED[:, [7, 3, 1]] += [[5, 3, 2]]
+BEST = [7, 3, 1, 19, 18, 17, 16, 15]
+
+
+@pytest.mark.needs("plots")
+def test_eight_candidates_where_one_is_the_best_everywhere(ax):
+    result = found(DOMINATED, k=3)
+    assert {row.candidate for row in result.top()} == {7}
+    result.plot(ax)
+    assert labels(ax.get_xticklabels()) == [str(v) for v in BEST]
+    np.testing.assert_array_equal(cells(ax), DOMINATED[:, BEST])
+
+
+@pytest.mark.needs("plots")
+def test_positions_that_were_not_searched_are_left_out(ax):
+    table = np.array([[NAN, NAN], [1.0, NAN], [NAN, NAN], [2.0, 3.0]])
+    found(table).with_words(["a", "b", "c", "d"]).plot(ax)
+    assert labels(ax.get_yticklabels()) == ["b", "d"]
+    np.testing.assert_array_equal(cells(ax), [[NAN, 1], [3, 2]])
+    assert frame(ax) == (1, 0)
 
 
 @pytest.mark.needs("plots")
 @pytest.mark.parametrize("table", [[[2.0]], [[NAN, 1e-30], [NAN, NAN]], [[0.0]], [[3.0, 3.0]]])
 def test_few_cells(ax, table):
     found(table).plot(ax)
-    assert cells(ax).shape == (len(table), len({*np.argwhere(~np.isnan(table))[:, 1]}))
+    assert cells(ax).shape == tuple(len({*known}) for known in np.nonzero(~np.isnan(table)))
     ax.figure.draw_without_rendering()
 
 
@@ -163,7 +188,7 @@ def test_many_positions_and_candidates(ax):
 
 
 @pytest.mark.needs("plots")
-@pytest.mark.filterwarnings("ignore:Glyph:UserWarning")
+@pytest.mark.filterwarnings("ignore:no installed font")
 @pytest.mark.parametrize(
     "label",
     ["x" * 500, "東" * 50, "אהבה", "<b>&amp;", "$x^{", "a\nb", CONTROL, "\\frac", "_", "e\u0301"],
@@ -175,7 +200,7 @@ def test_labels_of_every_kind_fit(pyplot, label):
     assert labels(ax.get_yticklabels()) == [shown]
     if len(label) > 20:
         assert shown.endswith("…")
-        assert label.startswith(shown[:-1])
+        assert label.startswith(shown[:-1].replace("\u25a1", "東"))
         assert len(shown) <= 20
     else:
         assert shown == label.replace("\n", " ").replace("\x1b", "\\x1b")
@@ -188,7 +213,7 @@ def test_labels_of_every_kind_fit(pyplot, label):
 @pytest.mark.needs("plots")
 def test_nothing_known(ax):
     found([[NAN, NAN]]).plot(ax)
-    assert ax.get_title() == "largest relative change: none is known"
+    assert ax.get_title() == "largest relative change: none is known\nof the feature map"
     assert not ax.images
     ax.figure.draw_without_rendering()
 
@@ -268,12 +293,32 @@ class Reader(ClosedTags):
 def test_html_has_the_substitutions():
     result = found(TABLE, k=2).with_words(["a", "b", "c"]).with_names(["x", "y", "z"])
     read = Reader(result._repr_html_())
-    assert read.paragraphs == ["largest change 7.0000: 'b' -> 'x' at position 1"]
+    assert read.paragraphs == [
+        "largest change 7.0000: 'b' -> 'x' at position 1",
+        "the next candidates, each where it changes most:",
+        "(changes of the feature map)",
+    ]
     assert read.rows == [
         ["position", "word", "new word", "change"],
         ["1", "b", "x", "7.0000"],
         ["1", "b", "z", "6.0000"],
+        ["word", "new word", "change"],
+        ["c", "y", "5.0000"],
     ]
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_html_has_eight_candidates_where_one_is_the_best_everywhere(largest):
+    table = DOMINATED if largest else -DOMINATED
+    names = [f"n{v}" for v in range(20)]
+    result = found(table, k=3, largest=largest).with_names(names)
+    read = Reader(result._repr_html_())
+    assert [row[2] for row in read.rows[1:4]] == ["n7"] * 3
+    assert [row[1] for row in read.rows[5:]] == [f"n{v}" for v in BEST[1:]]
+    assert [row[0] for row in read.rows[5:]] == ["#11"] * 7
+    assert f"changes {'most' if largest else 'least'}:" in read.paragraphs[1]
+    drawn = Reader(found([table, table], ("draws",), k=3, largest=largest)._repr_html_())
+    assert "under the first draw of W" in drawn.paragraphs[2]
 
 
 def test_everything_is_escaped():
@@ -291,17 +336,18 @@ def test_html_of_a_batch_shows_the_first_texts():
         "13 texts, 2 draws, up to 1 word, 2 candidates, backend torch",
         "text 0, draw 0: largest change 2.0000: candidate 1 at position 0",
     ]
-    assert len(read.paragraphs) == 12
-    assert read.paragraphs[-1] == "… and 3 more texts"
-    assert len(read.rows) == 20
+    assert len(read.paragraphs) == 2 * 10 + 3
+    assert read.paragraphs[-2:] == ["… and 3 more texts", "(changes of the feature map)"]
+    assert len(read.rows) == 2 * 20
 
 
 def test_html_of_many_substitutions():
     read = Reader(found(np.arange(70.0)[None], k=70)._repr_html_())
     assert len(read.rows) == 51
-    assert read.paragraphs[-1] == "… and 20 more substitutions"
+    assert read.paragraphs[1] == "… and 20 more substitutions"
 
 
 def test_html_of_nothing_known():
     read = Reader(found([[NAN]])._repr_html_())
-    assert (read.paragraphs, read.rows) == (["largest change: none is known"], [])
+    assert read.paragraphs[0] == "largest change: none is known"
+    assert read.rows == []

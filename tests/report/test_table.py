@@ -14,10 +14,10 @@ from wsfast.report.view import view_of
 
 def test_table():
     assert word_table(view_of(one([0.5, 12.25, math.nan], ["so", "what", "?"]))) == (
-        "position  word      S_i\n"
-        "       0  so     0.5000\n"
-        "       1  what  12.2500  <- worst\n"
-        "       2  ?         nan"
+        "position  word     S_i\n"
+        "       0  so     0.500\n"
+        "       1  what  12.250  <- worst\n"
+        "       2  ?        nan"
     )
 
 
@@ -26,16 +26,32 @@ def test_table_with_draws():
     assert word_table(view) == (
         "position  word     S_i       ±\n"
         "       0  #0    2.0000  2.4841\n"
-        "       1  #1    6.0000  0.0000  <- worst"
+        "       1  #1    6.0000       0  <- worst"
     )
 
 
-def test_table_aligns_wide_characters_and_marks():
-    lines = word_table(view_of(one([1.0, 2.0, 3.0], ["東京", "e\u0301", "abcd"]))).split("\n")
+@pytest.mark.parametrize(
+    ("word", "columns"),
+    [
+        ("東京", 4),
+        ("e\u0301", 1),  # a mark of its own
+        ("\u0e17\u0e35\u0e48", 1),  # Thai: a letter with a vowel and a tone above it
+        ("\u0e01\u0e33", 2),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", 4),  # Hindi
+        ("\u0645\u06cc\u200c\u0634\u0648\u062f", 5),  # Persian, with a non-joiner
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", 2),  # a family: one picture of three
+        ("\U0001f44d\U0001f3fd", 2),
+        ("\u2764\ufe0f", 2),
+        ("\U0001f1e9\U0001f1ea", 2),
+        ("\ud55c\uad6d", 4),
+        ("\u05e9\u05b8\u05dc\u05d5\u05b9\u05dd", 4),
+    ],
+)
+def test_table_aligns_words_of_all_scripts(word, columns):
+    lines = word_table(view_of(one([1.0, 2.0], [word, "abcdef"]))).split("\n")
     assert lines[1:] == [
-        "       0  東京  1.0000",
-        "       1  e\u0301     2.0000",
-        "       2  abcd  3.0000  <- worst",
+        f"       0  {word}{' ' * (6 - columns)}  1.0000",
+        "       1  abcdef  2.0000  <- worst",
     ]
 
 
@@ -58,7 +74,9 @@ OFFSETS = [(1, 3), (3, 4), (6, 10)]
 def test_colored_text():
     view = view_of(one([1.0, math.nan, 3.0], ["so", ",", "WHAT"]))
     assert colored_text(TEXT, OFFSETS, view) == (
-        "\x1b[30;48;5;230mso\x1b[0m,  \x1b[1;4;30;48;5;196mWHAT\x1b[0m …"
+        "\x1b[30;48;5;230mso\x1b[0m,  \x1b[1;4;30;48;5;196mWHAT\x1b[0m …\n"
+        "\x1b[2m(shades are relative: from the smallest S_i of the text to the largest; "
+        "of the feature map; found by search, a lower bound)\x1b[0m"
     )
 
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from report.results import many, one
 
-from wsfast.report.shade import shades
-from wsfast.report.view import Row, view_of
+from wsfast.report.shade import legend, shades
+from wsfast.report.view import Row, View, view_of
 
 NAN = math.nan
 T2 = 4.302652729749462  # SciPy's t for 2 degrees of freedom, 95 %
@@ -70,9 +70,40 @@ def test_nothing_known():
     view = view_of(one([NAN, NAN]))
     assert view.worst is None
     assert math.isnan(view.value)
-    assert shades(view.rows) == [None, None]
+    assert shades(view) == [None, None]
 
 
-def test_shades():
-    assert shades(view_of(one([2.0, NAN, 4.0, 3.0])).rows) == [0.0, None, 1.0, 0.5]
-    assert shades(view_of(one([2.0, 2.0])).rows) == [1.0, 1.0]
+def test_shades_of_one_w_are_relative():
+    view = view_of(one([2.0, NAN, 4.0, 3.0]))
+    assert shades(view) == [0.0, None, 1.0, 0.5]
+    assert legend(view) == ("shades are relative: from the smallest S_i of the text to the largest")
+    assert shades(view_of(one([2.0, 2.0]))) == [1.0, 1.0]
+
+
+def drawn(*intervals):
+    """A view of rows with these intervals; None for a row that was not searched."""
+    rows = [
+        Row(i, "", NAN, NAN, NAN) if ends is None else Row(i, "", sum(ends) / 2, *ends)
+        for i, ends in enumerate(intervals)
+    ]
+    return View(rows, 1.0, 0.5, 1.5, draws=3)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "expected"),
+    [
+        # None is told from the largest: one shade, whatever the means.
+        ([(1, 5), (2, 6), (3, 7)], [1, 1, 1]),
+        # The first reaches the second alone, the second the largest: its shade is the largest's.
+        ([(1, 4), (3, 6), (5, 9)], [0, 1, 1]),
+        ([(5, 9), (3, 6), (1, 4)], [1, 1, 0]),
+        # All apart: as far apart as their means.
+        ([(0, 2), (3, 5), (10, 12)], [0, 0.3, 1]),
+        ([(0, 2), None, (2, 4)], [1, None, 1]),  # touching
+        ([(0, 2), (2.5, 2.5), (1, 1)], [0, 1, 0]),
+    ],
+)
+def test_shades_tell_apart_only_what_intervals_do(intervals, expected):
+    view = drawn(*intervals)
+    assert shades(view) == pytest.approx(expected)
+    assert "95 % intervals" in legend(view)

@@ -7,10 +7,12 @@ import json
 import math
 import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
 import torch
+from substitution.results import found
 
 from wsfast.sensitivity.result import SensitivityResult
 from wsfast.text.embedded import Embedded
@@ -146,6 +148,75 @@ def test_over_draws_without_draws():
         make(("draws",)).over_draws(of="delta")
 
 
+# -- frames ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("tables")
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_frame(kind, dtype):
+    frame = make(kind=kind, dtype=dtype, words=["so", "it", "is", "é"]).to_frame()
+    assert [*frame.columns] == ["position", "word", "S_i", "worst"]
+    assert [*frame.itertuples(index=False, name=None)] == [
+        (0, "so", 1.0, False),
+        (1, "it", 2.0, False),
+        (2, "is", 3.0, False),
+        (3, "é", 4.0, True),
+    ]
+    assert [str(frame.dtypes[name]) for name in ("position", "S_i", "worst")] == [
+        "int64",
+        dtype,
+        "bool",
+    ]
+
+
+@pytest.mark.needs("tables")
+def test_frame_of_texts_and_draws():
+    result = make(("texts", "draws"))
+    result.per_word[1, :, 3] = NAN  # padding
+    result.position[1] = torch.tensor([2, 0, 1])
+    frame = result.with_words([list("abcd"), list("xyz")]).to_frame()
+    assert [*frame.columns] == ["text", "draw", "position", "word", "S_i", "worst"]
+    assert len(frame) == 2 * 3 * 4 - 3
+    rows = frame[(frame.text == 1) & (frame.draw == 2)]
+    assert rows.word.tolist() == ["x", "y", "z"]
+    assert rows.S_i.tolist() == [21, 22, 23]
+    assert frame[frame.worst & (frame.text == 1)].position.tolist() == [2, 0, 1]
+    assert frame.groupby(["text", "draw"]).worst.sum().tolist() == [1] * 6
+    assert [*make(("draws",)).to_frame().columns][:2] == ["draw", "position"]
+
+
+@pytest.mark.needs("tables")
+def test_frame_has_upper_bounds_where_there_are_some():
+    result = make(upper=torch.tensor([5.0, NAN, 7.0, 8.0]))
+    result.per_word[0] = NAN  # not searched
+    frame = result.to_frame()
+    assert [*frame.columns] == ["position", "word", "S_i", "upper", "worst"]
+    assert frame.position.tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(frame.upper, [NAN, 7, 8])
+
+
+@pytest.mark.needs("tables")
+def test_frame_of_nothing_has_the_same_columns():
+    nothing = make(per_word=torch.full((4,), NAN), position=torch.tensor(-1)).to_frame()
+    assert len(nothing) == 0
+    assert nothing.dtypes.to_dict() == make().to_frame().dtypes.to_dict()
+
+
+@pytest.mark.needs("tables")
+def test_frames_of_all_results_name_the_same_things_alike():
+    result = make(("texts", "draws"))
+    changes = found(np.ones((2, 3, 4, 5)), ("texts", "draws"))
+    shared = ["text", "draw", "position", "word"]
+    assert [*result.to_frame().columns][:4] == [*changes.to_frame().columns][:4] == shared
+
+
+def test_frame_without_pandas_names_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'wsfast\[tables\]'"):
+        make().to_frame()
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -236,15 +307,17 @@ def test_load_refuses_a_later_format(tmp_path):
 def test_repr_of_one_value():
     assert repr(make().with_words(["so", "it", "is", "me"])) == (
         "SensitivityResult(S = 4.0000, worst word: 'me' at position 3\n"
-        "  4 words, d = 2, radius 1.5, backend torch)"
+        "  4 words, d = 2, radius 1.5, backend torch\n"
+        "  of the feature map; found by search, a lower bound)"
     )
     assert "the word at position 3" in repr(make())
 
 
 def test_repr_of_many_values():
-    assert repr(make(("texts", "draws"), info={})) == (
-        "SensitivityResult(S from 4.0000 to 24.0000\n"
-        "  2 texts, 3 draws, up to 4 words, d = 2, radius 1.5)"
+    assert repr(make(("texts", "draws"), info={"map": "raf"})) == (
+        "SensitivityResult(S from 4.000 to 24.000\n"
+        "  2 texts, 3 draws, up to 4 words, d = 2, radius 1.5\n"
+        "  of one layer of random attention, not of a whole model; found by search, a lower bound)"
     )
 
 

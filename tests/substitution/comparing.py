@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from substitution.truth import error, order
+from substitution.truth import ACCURACY, error, order
 
 from wsfast.substitution.result import SubstitutionResult
 
@@ -18,14 +18,14 @@ def pairs(result, *at):
 
 def same(one: SubstitutionResult, two: SubstitutionResult, rtol=0.0):
     """Whether two results tell the same, their values up to `rtol`."""
-    for name in (*ARRAYS, "top_at_positions", "table"):
+    for name in (*ARRAYS, "grid_candidate", "grid_value", "table"):
         a, b = getattr(one, name), getattr(two, name)
         if a is None or b is None:
             assert a is b
             continue
         a, b = torch.as_tensor(a), torch.as_tensor(b)
         loose = 1e-4 if a.dtype == torch.float32 else 1e-9
-        rtol_here = (rtol and loose) if name in ("top_at_positions", "table") else rtol
+        rtol_here = (rtol and loose) if name in ("grid_value", "table") else rtol
         torch.testing.assert_close(a, b, rtol=rtol_here, atol=1e-3 * rtol_here, equal_nan=True)
 
 
@@ -46,3 +46,23 @@ def matches(result, table, largest=True):
     for i, v in firsts.items():
         assert error(result.best_value[i], table[i, v]) <= limit
     assert result.best_value.isnan().tolist() == [i not in firsts for i in range(len(table))]
+    candidates = shown(table, result.top_value.shape[-1], largest=largest)
+    assert result.grid_candidate.tolist() == candidates
+    grid = table[:, candidates]
+    assert torch.equal(result.grid_value.isnan(), grid.isnan())
+    limit = ACCURACY[result.grid_value.dtype]
+    assert error(result.grid_value[~grid.isnan()], grid[~grid.isnan()]) <= limit
+
+
+def shown(table, k, *, largest=True):
+    """Candidates to show, by plain sorting: of the top k, of each position, up to eight in all."""
+    table = torch.as_tensor(table)
+    ranking = order(table, table.numel(), largest=largest)
+    firsts = {i: order(row[None], 1, largest=largest) for i, row in enumerate(table)}
+    best = [(i, v) for i, v in ranking if firsts[i][0][1] == v]
+    candidates = [*dict.fromkeys(v for _, v in ranking[:k])]
+    for more, enough in ((best, 60), (ranking, 8)):
+        for _, v in more:
+            if v not in candidates and len(candidates) < enough:
+                candidates.append(v)
+    return candidates

@@ -34,8 +34,8 @@ def found(
         "top_position": np.full((*lead, k), -1),
         "top_candidate": np.full((*lead, k), -1),
         "top_value": np.full((*lead, k), NAN, dtype),
-        "top_at_positions": np.full((*lead, n, k), NAN, dtype),
     }
+    grids = {}
     sign = -1 if largest else 1
     for at in np.ndindex(lead):
         one = table[at]
@@ -51,7 +51,13 @@ def found(
             parts["top_position"][at][rank] = i
             parts["top_candidate"][at][rank] = v
             parts["top_value"][at][rank] = one[i, v]
-            parts["top_at_positions"][at][:, rank] = one[:, v]
+        grids[at] = _shown(pairs, k)
+    width = max(map(len, grids.values()))
+    parts["grid_candidate"] = np.full((*lead, width), -1)
+    parts["grid_value"] = np.full((*lead, n, width), NAN, dtype)
+    for at, shown in grids.items():
+        parts["grid_candidate"][at][: len(shown)] = shown
+        parts["grid_value"][at][:, : len(shown)] = table[at][:, shown]
     parts["table"] = table if full else None
     if kind == "torch":
         parts = {name: part if part is None else torch.tensor(part) for name, part in parts.items()}
@@ -59,3 +65,16 @@ def found(
     return SubstitutionResult(
         **{**parts, "largest": largest, "info": info, "axes": axes, **changes}
     )
+
+
+def _shown(pairs: list[tuple[int, int]], k: int) -> list[int]:
+    """Candidates of the top pairs, of each position, and the next best, of ranked pairs."""
+    best: dict[int, int] = {}
+    for i, v in pairs:
+        best.setdefault(i, v)
+    shown = [*dict.fromkeys(v for _, v in pairs[:k])]
+    for more, enough in ((list(best.values()), 60), ([v for _, v in pairs], 8)):
+        for v in more:
+            if v not in shown and len(shown) < enough:
+                shown.append(v)
+    return shown

@@ -63,7 +63,7 @@ def check(result, expected, positions=None):
     assert error(result.value, expected.max()) <= limit
     top = expected[rows[here.index(int(result.top_position[0]))], result.top_candidate[0]]
     assert error(result.top_value[0], top) <= limit
-    at_positions = result.top_at_positions[here, 0]
+    at_positions = result.grid_value[here, 0]
     limit = ACCURACY[result.table.dtype]
     assert error(at_positions, expected[:, result.top_candidate[0]]) <= limit
 
@@ -102,7 +102,7 @@ def test_masked_texts(backend, weight_fn, normalize, dtype):
     check(result, expected, words)
     assert result.table[~mask].isnan().all()
     assert result.best_value[~mask].isnan().all()
-    assert result.top_at_positions[~mask].isnan().all()
+    assert result.grid_value[~mask].isnan().all()
     assert result.best_candidate[~mask].eq(-1).all()
     # Where only some words may be replaced, the others still attend and are attended to.
     result = search(X, E, W, dtype, mask=mask, positions=words[2:5], **options)

@@ -243,11 +243,11 @@ def test_most_pairs_are_not_held():
 def test_room_is_in_the_budget():
     """Of the text, and no more of it than there are pairs."""
     more = DeviceSearch.memory(5, 3, 4) - TextSearch.memory(5, 3, 4)
-    assert more == device_search._ROOM * 24
+    assert more == (device_search._ROOM + 3 * device_search._ROOM_EACH) * 24
     X, E, W = problem(3, 4, 80, 0, torch.float32)
     assert len(searched(X, E, W, 2)._screened._list.position) == 3 * 80
     X, E, W = problem(9, 4, 4000, 0, torch.float32)
-    room = device_search._ROOM + 2 * device_search._ROOM_EACH
+    room = device_search._ROOM + (2 + 9) * device_search._ROOM_EACH
     assert len(searched(X, E, W, 2, 4000)._screened._list.position) == room
 
 

@@ -37,7 +37,8 @@ ARRAYS = (
     "top_position",
     "top_candidate",
     "top_value",
-    "top_at_positions",
+    "grid_candidate",
+    "grid_value",
 )
 
 
@@ -322,8 +323,8 @@ def rewrite(path, arrays=(), without="", **changes):
 
 def test_load_refuses_a_later_format(tmp_path):
     make().save(tmp_path / "r")
-    rewrite(tmp_path / "r", format=2)
-    with pytest.raises(ValueError, match="format 1, got format 2"):
+    rewrite(tmp_path / "r", format=3)
+    with pytest.raises(ValueError, match="format 2, got format 3"):
         SubstitutionResult.load(tmp_path / "r")
 
 
@@ -350,14 +351,14 @@ def test_repr_of_one_value():
         "  3 words, 3 candidates, backend torch)"
     )
     assert repr(make(largest=False).with_words(WORDS).with_names(NAMES)).startswith(
-        "SubstitutionResult(smallest change 0.5000: 'her' -> 'é' at position 2\n"
+        "SubstitutionResult(smallest change 0.50000: 'her' -> 'é' at position 2\n"
     )
     assert "'love' -> candidate 0 at position 1" in repr(make().with_words(WORDS))
 
 
 def test_repr_of_many_values():
     assert repr(make(("texts", "draws"), info={"candidates": 1})) == (
-        "SubstitutionResult(largest change from 7.0000 to 28.0000\n"
+        "SubstitutionResult(largest change from 7.000 to 28.000\n"
         "  2 texts, 2 draws, up to 3 words, 1 candidate)"
     )
 

@@ -285,13 +285,13 @@ def held(contenders):
 
 
 def test_contenders_start_with_nothing():
-    contenders = Contenders(3, 2, torch.device("cpu"))
+    contenders = Contenders(3, 2, 1, torch.device("cpu"))
     assert len(contenders) == 0
     assert contenders.threshold.tolist() == [-INF] * 3
 
 
 def test_a_pair_is_dropped_where_it_is_surely_neither_best_of_its_position_nor_of_the_k():
-    contenders = Contenders(2, 2, torch.device("cpu"))
+    contenders = Contenders(2, 2, 1, torch.device("cpu"))
     contenders.add(at(0, 0, 1), at(5, 6, 7), numbers(1, 3, 2), numbers(2, 4, 2.5))
     # Of all, 3 and 2 are the two largest lower bounds; of position 1, 2 is the largest.
     assert contenders.threshold.tolist() == [2, 2]
@@ -300,14 +300,14 @@ def test_a_pair_is_dropped_where_it_is_surely_neither_best_of_its_position_nor_o
     assert contenders.threshold.tolist() == [2.6, 2.6]
     assert held(contenders) == [(0, 6), (1, 8)]
     # Best of its position, though not among the two.
-    contenders = Contenders(2, 1, torch.device("cpu"))
+    contenders = Contenders(2, 1, 1, torch.device("cpu"))
     contenders.add(at(0, 1, 1), at(5, 6, 7), numbers(8, 1, 3), numbers(9, 2, 4))
     assert contenders.threshold.tolist() == [8, 3]
     assert held(contenders) == [(0, 5), (1, 7)]
 
 
 def test_contenders_of_one_position_are_as_many_as_are_asked_for():
-    contenders = Contenders(1, 3, torch.device("cpu"))
+    contenders = Contenders(1, 3, 1, torch.device("cpu"))
     for value in range(10):
         contenders.add(at(0), at(value), numbers(value - 0.25), numbers(value + 0.25))
     assert held(contenders) == [(0, 7), (0, 8), (0, 9)]
@@ -318,21 +318,21 @@ def test_contenders_of_one_position_are_as_many_as_are_asked_for():
 
 
 def test_pairs_that_are_expected_raise_the_thresholds():
-    contenders = Contenders(2, 2, torch.device("cpu"))
+    contenders = Contenders(2, 2, 1, torch.device("cpu"))
     contenders.add(at(0, 1), at(5, 6), numbers(1, 2), numbers(3, 4))
-    contenders.expect(numbers(4, -INF))
+    contenders.expect(numbers(4, -INF), numbers(4))
     # 4 and 2 are the two largest.
     assert contenders.threshold.tolist() == [2, 2]
     assert held(contenders) == [(0, 5), (1, 6)]
     contenders.add(at(0), at(7), numbers(4), numbers(5))
     assert contenders.threshold.tolist() == [2, 2]
     assert held(contenders) == [(0, 5), (1, 6), (0, 7)]
-    contenders.expect(numbers(-INF, 6))
+    contenders.expect(numbers(-INF, 6), numbers(6))
     assert contenders.threshold.tolist() == [4, 4]
 
 
 def test_tighter_bounds_are_taken_and_looser_ones_are_not():
-    contenders = Contenders(1, 1, torch.device("cpu"))
+    contenders = Contenders(1, 1, 1, torch.device("cpu"))
     contenders.add(at(0, 0, 0), at(5, 6, 7), numbers(1, 2, 3), numbers(9, 8, 7))
     contenders.tighten(numbers(0, 4, 6), numbers(5, 10, 6.5))
     # 5 is below 6; 8, of the first bounds, is not.
@@ -343,7 +343,7 @@ def test_tighter_bounds_are_taken_and_looser_ones_are_not():
     contenders.tighten(numbers(6.2), numbers(6.2))
     assert contenders.threshold.tolist() == [6.2]
     # Looser ones, of either side.
-    contenders = Contenders(2, 2, torch.device("cpu"))
+    contenders = Contenders(2, 2, 1, torch.device("cpu"))
     contenders.add(at(0, 1), at(5, 6), numbers(3, 4), numbers(8, 9))
     contenders.tighten(numbers(1, 2), numbers(20, 20))
     contenders.add(at(0), at(7), numbers(8.5), numbers(9))
@@ -356,8 +356,8 @@ def test_contenders_of_random_bounds():
     """Whatever the true values, those that are best are held; a simple rule in two loops."""
     for seed in range(30):
         generator = torch.Generator().manual_seed(seed)
-        positions, k = 1 + seed % 4, 1 + seed % 5
-        contenders = Contenders(positions, k, torch.device("cpu"))
+        positions, k, leaders = 1 + seed % 4, 1 + seed % 5, 1 + seed % 6
+        contenders = Contenders(positions, k, leaders, torch.device("cpu"))
         seen = []
         for _ in range(6):
             true = torch.randn(positions, 5, generator=generator).double()
@@ -365,7 +365,7 @@ def test_contenders_of_random_bounds():
             middle = true + error * (2 * torch.rand(positions, 5, generator=generator) - 1)
             low, high = middle - error, middle + error
             first = len(seen) // positions
-            contenders.expect(low.amax(1))
+            contenders.expect(low.amax(1), low.amax(0))
             p, c = torch.ones(positions, 5).nonzero(as_tuple=True)
             contenders.add(p, c + first, low[p, c], high[p, c])
             seen += [(float(true[i, v]), i, v + first) for v in range(5) for i in range(positions)]
@@ -375,8 +375,24 @@ def test_contenders_of_random_bounds():
                 contenders.tighten(now - 1e-3, now + 1e-3)
         best = {(i, v) for _, i, v in sorted(seen, reverse=True)[:k]}
         best |= {max(pair for pair in seen if pair[1] == i)[1:] for i in range(positions)}
+        of_candidates = {v: (value, i, v) for value, i, v in sorted(seen)}
+        best |= {pair[1:] for pair in sorted(of_candidates.values(), reverse=True)[:leaders]}
         assert best <= set(held(contenders))
         assert len(contenders) < len(seen)
+
+
+def test_leaders_are_held_though_another_is_better_everywhere():
+    contenders = Contenders(2, 1, 3, torch.device("cpu"))
+    position, candidate = at(0, 1, 0, 1, 0, 1, 0, 1), at(5, 5, 6, 6, 7, 7, 8, 8)
+    low = numbers(9, 8, 2, 4, 3, 1, 2.9, 0)
+    contenders.add(position, candidate, low, low + 0.05)
+    assert contenders.threshold.tolist() == [3, 3]
+    # 6 and 7 where they are best; 8 is not among three.
+    assert held(contenders) == [(0, 5), (1, 5), (1, 6), (0, 7)]
+    contenders.expect(numbers(-INF, 3.5), numbers(3.5))
+    assert contenders.threshold.tolist() == [3.5, 3.5]
+    contenders.add(at(1), at(9), numbers(3.5), numbers(3.6))
+    assert held(contenders) == [(0, 5), (1, 5), (1, 6), (1, 9)]
 
 
 # -- ranking --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from parameters import all_backends, backends, both_ends, dtypes, weight_fns
 from substitution.cases import problem
 from substitution.comparing import ARRAYS, matches, pairs, same
-from substitution.truth import ACCURACY, changes, error, order
+from substitution.truth import changes, error, order
 
 from wsfast import random_weights, substitution_sensitivity
 from wsfast.substitution import search as searching
@@ -175,7 +175,7 @@ def test_candidates_of_each_position(backend, largest, dtype):
         result = substitution_sensitivity(X, E, W, candidates=allowed, full=True, **options)
         matches(result, table, largest)
         assert torch.equal(result.table.isnan(), ~allowed)
-        assert torch.equal(result.top_at_positions.isnan(), ~allowed[:, result.top_candidate])
+        assert torch.equal(result.grid_value.isnan(), ~allowed[:, result.grid_candidate])
         plain = substitution_sensitivity(X, E, W, candidates=allowed, **options)
         matches(plain, table, largest)
         listed = [row.nonzero().flatten().tolist() for row in allowed]
@@ -194,7 +194,6 @@ def test_positions(backend, largest):
         )
         matches(result, table, largest)
         assert torch.equal(result.table.isnan(), table.isnan())
-        assert torch.equal(result.top_at_positions.isnan(), table[:, :10].isnan())
 
 
 @all_backends
@@ -214,15 +213,46 @@ def test_mask_positions_and_candidates_together(backend):
 
 @all_backends
 @dtypes
-def test_top_candidates_at_every_position(backend, dtype):
+def test_one_pair_has_one_number(backend, dtype):
     X, E, W = problem(dtype=dtype)
     result = substitution_sensitivity(X, E, W, top_k=7, backend=backend)
-    assert result.top_at_positions.shape == (5, 7)
-    expected = changes(X, W, E)[:, result.top_candidate]
-    assert error(result.top_at_positions, expected) <= ACCURACY[dtype]
-    # One pair, one number.
-    here = result.top_at_positions[result.top_position, torch.arange(7)]
-    assert torch.equal(here, result.top_value)
+    column = {v: k for k, v in enumerate(result.grid_candidate.tolist())}
+    columns = [column[v] for v in result.top_candidate.tolist()]
+    assert torch.equal(result.grid_value[result.top_position, columns], result.top_value)
+    columns = [column[v] for v in result.best_candidate.tolist()]
+    assert torch.equal(result.grid_value[torch.arange(5), columns], result.best_value)
+
+
+@all_backends
+@both_ends
+@dtypes
+def test_eight_candidates_where_one_is_the_best_everywhere(backend, largest, dtype, monkeypatch):
+    """The next best are exactly the next best, tile by tile, whatever else is dropped."""
+    monkeypatch.setattr(searching, "_COLUMNS", 16)
+    X, E, W = problem(9, 5, 90, dtype=dtype)
+    E = E * torch.linspace(0.5, 1, 90, dtype=dtype)[:, None]
+    if largest:
+        E[33] = 40 * E[34]
+    else:  # close to every word, as words go
+        X = X[:1] + 1e-3 * X
+        E[33] = X[0]
+    table = changes(X, W, E)
+    for k, budget in ((1, 2**28), (3, 2**12)):
+        result = substitution_sensitivity(
+            X, E, W, top_k=k, largest=largest, backend=backend, memory_budget=budget
+        )
+        assert result.best_candidate.tolist() == [33] * 9
+        matches(result, table, largest)
+        assert result.grid_value.shape == (9, 8)
+
+
+def test_no_more_candidates_than_a_picture_has_room_for():
+    X, E, W = problem(70, 4, 90)
+    E = torch.cat([X, E])  # every position has a smallest change of its own
+    for k, most in ((3, 60), (65, 65)):
+        result = substitution_sensitivity(X, E, W, top_k=k, largest=False)
+        assert len(set(result.best_candidate.tolist())) == 70
+        assert result.grid_candidate.tolist() == list(range(most))
 
 
 @all_backends
@@ -249,7 +279,7 @@ def test_as_many_as_there_are(backend):
     assert len(set(pairs(result))) == 8
     one = substitution_sensitivity(X[:1], E[:1], W, top_k=1, full=True, backend=backend)
     assert pairs(one) == [(0, 0)]
-    assert one.table.shape == one.top_at_positions.shape == (1, 1)
+    assert one.table.shape == one.grid_value.shape == (1, 1)
 
 
 # -- axes -----------------------------------------------------------------------------------------
@@ -288,7 +318,9 @@ def test_texts_and_draws_are_single_runs(backend, weight_fn, normalize, kind):
             "top_value": (3, 2, 4),
             "table": (3, 2, 6, 30),
         }
-        assert result.top_at_positions.shape == (3, 2, 6, 4)
+        width = result.grid_candidate.shape[-1]
+        assert 8 <= width <= 6 + 4
+        assert result.grid_value.shape == (3, 2, 6, width)
         for b, text in enumerate(texts):
             n = len(text)
             own = allowed[:n] if candidates is allowed else candidates
@@ -297,7 +329,13 @@ def test_texts_and_draws_are_single_runs(backend, weight_fn, normalize, kind):
                 assert one.axes == ()
                 for name in ARRAYS[3:]:
                     torch.testing.assert_close(getattr(result, name)[b, r], getattr(one, name))
-                for name in ("best_candidate", "best_value", "top_at_positions", "table"):
+                c = len(one.grid_candidate)
+                assert torch.equal(result.grid_candidate[b, r, :c], one.grid_candidate)
+                assert bool((result.grid_candidate[b, r, c:] == -1).all())
+                grid = result.grid_value[b, r]
+                torch.testing.assert_close(grid[:n, :c], one.grid_value, equal_nan=True)
+                assert bool(grid[n:].isnan().all() and grid[:, c:].isnan().all())
+                for name in ("best_candidate", "best_value", "table"):
                     got = getattr(result, name)[b, r]
                     expected = getattr(one, name)
                     torch.testing.assert_close(
@@ -340,7 +378,7 @@ def test_zero_features(backend):
     assert result.value.isnan().tolist() == [True, False]
     for name in ("best_candidate", "top_position", "top_candidate"):
         assert bool((getattr(result, name)[0] == -1).all())
-    for name in ("best_value", "top_value", "top_at_positions", "table"):
+    for name in ("best_value", "top_value", "grid_value", "table"):
         assert bool(getattr(result, name)[0].isnan().all())
     alone = substitution_sensitivity(X, E, W, full=True, backend=backend)
     torch.testing.assert_close(result.table[1], alone.table)

@@ -197,6 +197,7 @@ class GeneralizationResult:
         return int(np.prod(to_numpy(self.error).shape[:-2]))
 
     def __repr__(self) -> str:
+        from wsfast.report import digits
         from wsfast.report.table import aligned, counted
 
         lines = [["training", "minimised", "loss", "error", "alignment", "gamma"]]
@@ -204,10 +205,9 @@ class GeneralizationResult:
         means = {
             name: to_numpy(getattr(self, name)).reshape(shape).mean(0) for name in lines[0][2:]
         }
-        for t, training in enumerate(self.trainings):
-            for k, loss in enumerate(self.losses):
-                numbers = [f"{means[name][t, k]:.4g}" for name in lines[0][2:]]
-                lines.append([training, loss, *numbers])
+        names = [[training, loss] for training in self.trainings for loss in self.losses]
+        columns = [digits.column(means[name].ravel().tolist(), 4) for name in lines[0][2:]]
+        lines += [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
         sizes = [counted(int(self.error.shape[k]), axis[:-1]) for k, axis in enumerate(self.axes)]
         of = f", means over {' and '.join(sizes)}" if sizes else ""
         facts = [f"{self.info['map']}", f"N = {self.info['N']}", f"radius {self.radius:.4g}"]

@@ -9,6 +9,8 @@ from wsfast import _checks
 from wsfast._extras import import_extra
 from wsfast.report.export import to_json
 from wsfast.report.plot import write_figure
+from wsfast.report import fonts
+from wsfast.report.digits import column, significant
 from wsfast.report.table import printable
 from wsfast.sensitivity.arrays import to_numpy
 
@@ -44,17 +46,20 @@ def lines(comparison: Comparison) -> list[str]:
     random = comparison.random
     shown = [
         f"{_change(comparison)} in {printable(comparison.text_a)!r}",
-        f"random features: change {random.change:.4f}, "
-        f"of their attention map {random.map_change:.4f}",
+        f"random features: change {significant(random.change, 4)}, "
+        f"of their attention map {significant(random.map_change, 4)}",
     ]
     if comparison.trained is None or comparison.head is None:
         return [*shown, "trained heads: the model returns no attention"]
     change = comparison.trained.change
     layers, heads = change.shape
     layer, head = comparison.head
+    least, most, here = column(
+        [float(number) for number in (change.min(), change.max(), change[layer, head])], 4
+    )
     shown.append(
-        f"{layers} x {heads} trained heads: change of their maps {float(change.min()):.4f} to "
-        f"{float(change.max()):.4f}; layer {layer}, head {head}: {float(change[layer, head]):.4f}"
+        f"{layers} x {heads} trained heads: change of their maps {least} to {most}; "
+        f"layer {layer}, head {head}: {here}"
     )
     return shown
 
@@ -157,7 +162,8 @@ def _random(comparison: Comparison) -> _Pair:
         to_numpy(random.b),
         comparison.tokens_a,
         comparison.tokens_b,
-        f"random features: map changes by {random.map_change:.3f}, features by {random.change:.3f}",
+        f"random features: map changes by {significant(random.map_change, 3)}, features by "
+        f"{significant(random.change, 3)}",
     )
 
 
@@ -168,7 +174,8 @@ def _head(comparison: Comparison, head: tuple[int, int]) -> _Pair:
         to_numpy(heads.b[head]),
         heads.tokens_a,
         heads.tokens_b,
-        f"layer {head[0]}, head {head[1]}: map changes by {float(heads.change[head]):.3f}",
+        f"layer {head[0]}, head {head[1]}: map changes by "
+        f"{significant(float(heads.change[head]), 3)}",
     )
 
 
@@ -200,9 +207,10 @@ def _label(ax: Axes, tokens: list[str]) -> None:
         ax.set_xlabel("position")
         return
     # parse_math=False: a word may hold dollar signs
-    labels = [printable(token) for token in tokens]
-    ax.set_xticks(range(len(tokens)), labels=labels, rotation=90, parse_math=False)
-    ax.set_yticks(range(len(tokens)), labels=labels, parse_math=False)
+    labels, families = fonts.fit([printable(token) for token in tokens])
+    style: dict[str, Any] = {"labels": labels, "parse_math": False, "fontfamily": families}
+    ax.set_xticks(range(len(tokens)), rotation=90, **style)
+    ax.set_yticks(range(len(tokens)), **style)
 
 
 # -- HTML ------------------------------------------------------------------------------------------
@@ -220,4 +228,4 @@ def _table(values: np.ndarray[Any, Any], tokens: list[str]) -> str:
 def _cell(weight: float) -> str:
     # A transparent background keeps the page's own text colour readable, light theme or dark.
     style = f"background:rgba(255,90,0,{weight:.2f});width:1.2em"
-    return f'<td style="{style}" title="{weight:.4f}"></td>'
+    return f'<td style="{style}" title="{significant(weight, 4)}"></td>'

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from wsfast._extras import import_extra
 from wsfast._files import write_whole
+from wsfast.report import fonts
+from wsfast.report.digits import significant
 from wsfast.report.shade import shades
 from wsfast.report.table import printable
 from wsfast.report.view import Row, View, view_of
@@ -73,7 +75,7 @@ def draw_bars(view: View, ax: Axes) -> Axes:
     """Draw on `ax`: a bar for each row, darker for larger S_i, the worst word in bold."""
     known = [
         (row, shade)
-        for row, shade in zip(view.rows, shades(view.rows), strict=True)
+        for row, shade in zip(view.rows, shades(view), strict=True)
         if shade is not None
     ]
     xs = [row.position for row, _ in known]
@@ -91,7 +93,9 @@ def draw_bars(view: View, ax: Axes) -> Axes:
         _label_worst(view, ax)
     ax.set_xlim(-0.75, len(view.rows) - 0.25)
     ax.set_ylabel(r"$S_i$" if view.draws is None else r"$S_i$, mean and 95 % interval")
-    ax.set_title(f"word sensitivity S = {view.value:.3f}")
+    ax.set_title(
+        f"word sensitivity S = {significant(view.value, 4)}\n{view.scope}", fontsize="medium"
+    )
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -110,8 +114,10 @@ def _errors(rows: list[Row]) -> list[float]:
 def _label_all(view: View, ax: Axes) -> None:
     ax.set_xticks(range(len(view.rows)))
     # parse_math=False: a word may hold dollar signs
-    labels = [printable(row.label) for row in view.rows]
-    ax.set_xticklabels(labels, rotation=90 if len(labels) > 12 else 0, parse_math=False)
+    labels, families = fonts.fit([printable(row.label) for row in view.rows])
+    ax.set_xticklabels(
+        labels, rotation=90 if len(labels) > 12 else 0, parse_math=False, fontfamily=families
+    )
     for row, label in zip(view.rows, ax.get_xticklabels(), strict=True):
         label.set_fontweight("bold" if row is view.worst else "normal")
 
@@ -119,9 +125,11 @@ def _label_all(view: View, ax: Axes) -> None:
 def _label_worst(view: View, ax: Axes) -> None:
     ax.set_xlabel("position")
     known = [row for row in view.rows if not math.isnan(row.value)]
-    for row in sorted(known, key=lambda row: row.value, reverse=True)[:_NAMED]:
+    named = sorted(known, key=lambda row: row.value, reverse=True)[:_NAMED]
+    labels, families = fonts.fit([printable(row.label) for row in named])
+    for row, label in zip(named, labels, strict=True):
         ax.annotate(
-            printable(row.label),
+            label,
             (row.position, row.value if row.high is None else row.high),
             xytext=(0, 3),
             textcoords="offset points",
@@ -130,5 +138,6 @@ def _label_worst(view: View, ax: Axes) -> None:
             va="bottom",
             fontweight="bold" if row is view.worst else "normal",
             parse_math=False,
+            fontfamily=families,
         )
     ax.margins(y=0.25)  # room for the names

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from wsfast._extras import import_extra
+from wsfast.report.digits import column, significant
 from wsfast.report.export import finite, to_json, writer
-from wsfast.report.substitution import save_figure
+from wsfast.report.html import html_table, small
+from wsfast.report.scope import of_map
+from wsfast.report.substitution import next_best, save_figure
 from wsfast.report.table import aligned, counted, printable
 from wsfast.sensitivity.arrays import to_numpy
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
 _SHOWN = 5  # replacements in a repr
+_SHOWN_IN_HTML = 10
 _MOST_IN_REPR = 80  # characters of the text there
 _MOST_CHARACTERS = 160  # of a text that is shown again for each of its replacements
 
@@ -78,11 +82,11 @@ def gap_lines(found: Replacements) -> list[str]:
     left = [counted(split, "word") + " of several tokens"] if split else []
     left += [counted(punctuation, "punctuation mark")] if punctuation else []
     return [
-        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {S:.4f}, "
-        f"the worst case{'' if everywhere else ' at these words'} "
-        f"over the ball of radius sqrt(d) = {ball.radius:.1f}",
-        f"and {_share(found.gap_at_distance)} of the worst case over the ball of its own distance, "
-        f"{first.distance:.1f}",
+        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {significant(S)}, "
+        f"the worst case found{'' if everywhere else ' at these words'} "
+        f"over the ball of radius sqrt(d) = {significant(ball.radius, 3)}",
+        f"and {_share(found.gap_at_distance)} of the worst case found over the ball of its own "
+        f"distance, {significant(first.distance, 3)}",
         *([f"not replaced: {', '.join(left)}"] if left else []),
     ]
 
@@ -92,20 +96,15 @@ def _share(gap: float) -> str:
 
 
 def _arrow(row: Replacement) -> str:
-    return f"{row.old} -> {row.new} at position {row.position}: {row.value:.4g}"
+    return f"{row.old} -> {row.new} at position {row.position}: {significant(row.value, 4)}"
 
 
 def _cells(rows: Sequence[Replacement]) -> list[tuple[str, ...]]:
+    values = column([row.value for row in rows], 4)
+    distances = column([row.distance for row in rows], 3)
     return [
-        (
-            str(rank),
-            str(row.position),
-            printable(row.old),
-            printable(row.new),
-            f"{row.value:.4g}",
-            f"{row.distance:.3g}",
-        )
-        for rank, row in enumerate(rows, 1)
+        (str(rank), str(row.position), printable(row.old), printable(row.new), value, distance)
+        for rank, (row, value, distance) in enumerate(zip(rows, values, distances, strict=True), 1)
     ]
 
 
@@ -159,7 +158,7 @@ def _record(row: Replacement) -> dict[str, Any]:
 
 def to_html(found: Replacements) -> str:
     """HTML of the first replacements and of where the first stands. All of it is escaped."""
-    return f'<div class="wsfast">{_block(found, found.replacements[:_SHOWN])}</div>'
+    return f'<div class="wsfast">{_block(found, found.replacements[:_SHOWN_IN_HTML])}</div>'
 
 
 def page(all_found: Sequence[Replacements]) -> str:
@@ -172,19 +171,15 @@ def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
     text = found.embedded.text
     names = ["rank", "position", "word", "new word", "change", "distance"]
     again = len(text) <= _MOST_CHARACTERS
-    head = "".join(f"<th>{name}</th>" for name in [*names, *(["text"] if again else [])])
     lines = [
         [*cells, *([printable(row.text)] if again else [])]
         for cells, row in zip(_cells(rows), rows, strict=True)
     ]
-    # dir="auto": words of a script that runs from right to left
-    body = "".join(
-        "<tr>" + "".join(f'<td dir="auto">{escape(cell)}</td>' for cell in line) + "</tr>"
-        for line in lines
-    )
     gaps = "".join(f"<p>{escape(line)}</p>" for line in gap_lines(found))
     shown = f'<p dir="auto">{escape(printable(text))}</p>'
-    return f"{shown}<table><tr>{head}</tr>{body}</table>{gaps}"
+    table = html_table([*names, *(["text"] if again else [])], lines)
+    more = next_best(found.result, 0, (row.new for row in rows))
+    return f"{shown}{table}{more}{gaps}{small(f'(changes {of_map(found.result.info)})')}"
 
 
 def _picture(found: Replacements) -> str:

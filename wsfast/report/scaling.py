@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from wsfast._extras import import_extra
+from wsfast.report import digits
 from wsfast.report.plot import new_axes
 from wsfast.report.table import aligned, counted
 
@@ -28,13 +29,14 @@ def describe(result: ScalingResult) -> str:
     if not means:
         return f"{head})"
     lines = [["map", "n", "d", "mean S", "±", "replicates"]]
+    places = digits.decimals(one.mean for one in means)
     lines += [
         [
             one.map,
             str(one.n),
             str(one.d),
-            f"{one.mean:.4f}",
-            "" if math.isnan(one.low) else f"{(one.high - one.low) / 2:.4f}",
+            digits.write(one.mean, places),
+            "" if math.isnan(one.low) else digits.write((one.high - one.low) / 2, places),
             str(one.replicates),
         ]
         for one in means

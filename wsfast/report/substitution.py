@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wsfast._extras import import_extra
-from wsfast.report.html import first_texts
+from wsfast.report import fonts
+from wsfast.report.digits import column, significant
+from wsfast.report.html import first_texts, html_table
 from wsfast.report.plot import new_axes, save_drawing
-from wsfast.report.table import counted, extremes, printable, sizes, width
+from wsfast.report.scope import of_map
+from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
 from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.axes import index, size, words_of
+from wsfast.sensitivity.axes import index, words_of
+from wsfast.substitution.ranking import LEADERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
-    from pandas import DataFrame
 
     from wsfast.substitution.result import Substitution, SubstitutionResult
 
@@ -41,7 +43,7 @@ def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
     best = rows[0]
     old = f"{printable(best.word)!r} -> " if best.word else ""
     new = repr(printable(best.name)) if best.name else f"candidate {best.candidate}"
-    return f"{head} {_figure(best.value)}: {old}{new} at position {best.position}"
+    return f"{head} {significant(best.value)}: {old}{new} at position {best.position}"
 
 
 def describe(result: SubstitutionResult) -> str:
@@ -50,7 +52,7 @@ def describe(result: SubstitutionResult) -> str:
     if values.size == 1:
         head = summary(result.top(), largest=result.largest)
     else:
-        low, high = map(_figure, extremes(values))
+        low, high = column(extremes(values))
         head = f"{_extreme(result.largest)} change from {low} to {high}"
     return f"SubstitutionResult({head}\n  {', '.join(_about(result))})"
 
@@ -67,11 +69,6 @@ def _extreme(largest: bool) -> str:
     return "largest" if largest else "smallest"
 
 
-def _figure(value: float) -> str:
-    """Four decimals; as many digits for a change so small that they would be zeros."""
-    return f"{value:.3e}" if 0 < value < 0.01 else f"{value:.4f}"
-
-
 def _label(number: int, label: str) -> str:
     return printable(label) or f"#{number}"
 
@@ -79,53 +76,9 @@ def _label(number: int, label: str) -> str:
 def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str]]:
     """Position, old word, new word and change of each row."""
     return [
-        (
-            str(row.position),
-            _label(row.position, row.word),
-            _label(row.candidate, row.name),
-            _figure(row.value),
-        )
-        for row in rows
+        (str(row.position), _label(row.position, row.word), _label(row.candidate, row.name), value)
+        for row, value in zip(rows, column([row.value for row in rows]), strict=True)
     ]
-
-
-# -- data frames ----------------------------------------------------------------------------------
-
-
-def to_frame(result: SubstitutionResult, of: str) -> DataFrame:
-    """Rows of a result; see :meth:`wsfast.SubstitutionResult.to_frame`."""
-    if of not in ("top", "positions"):
-        raise ValueError(f'of: expected "top" or "positions", got {of!r}')
-    pandas = import_extra("pandas", "tables")
-    candidates, values = (
-        to_numpy(array)
-        for array in (
-            (result.top_candidate, result.top_value)
-            if of == "top"
-            else (result.best_candidate, result.best_value)
-        )
-    )
-    known = np.nonzero(candidates >= 0)
-    numbers = dict(zip(result.axes, known, strict=False))
-    position = to_numpy(result.top_position)[known] if of == "top" else known[-1]
-    candidate = candidates[known]
-    n = int(result.best_value.shape[-1])
-    words = [words_of(result, text, n) for text in range(size(result, "texts") or 1)]
-    texts = numbers.get("texts", np.zeros_like(position))
-    names = result.names
-    columns: dict[str, Any] = {axis[:-1]: number for axis, number in numbers.items()}
-    columns |= {
-        "position": position,
-        # As str also where there is no row.
-        "word": pandas.Series(
-            [words[text][i] for text, i in zip(texts, position, strict=True)], dtype=str
-        ),
-        "candidate": candidate,
-        "name": pandas.Series(["" if names is None else names[v] for v in candidate], dtype=str),
-        "value": values[known],
-    }
-    frame: DataFrame = pandas.DataFrame(columns)
-    return frame
 
 
 # -- picture ---------------------------------------------------------------------------------------
@@ -158,24 +111,25 @@ def _grid(result: SubstitutionResult, text: int, draw: int) -> _Grid:
     top = result.top(text, draw)
     one = index(result, "texts", text) + index(result, "draws", draw)
     words = words_of(result, text, int(result.best_value.shape[-1]))
-    # In the order of their first pairs; all pairs of a candidate have the same changes.
-    columns = {row.candidate: column for column, row in enumerate(top)}
+    candidates = [v for v in to_numpy(result.grid_candidate)[one].tolist() if v >= 0]
+    # The first of them is that of the best pair.
+    values = to_numpy(result.grid_value)[one][: len(words), : len(candidates)]
+    searched = np.nonzero(~np.isnan(values).all(1))[0].tolist()
     return _Grid(
-        to_numpy(result.top_at_positions)[one][: len(words), list(columns.values())],
-        [_short(word or str(i)) for i, word in enumerate(words)],
-        [_short(top[column].name or str(v)) for v, column in columns.items()],
-        top[0].position if top else None,
+        values[searched],
+        [_short(words[i] or str(i)) for i in searched],
+        [_short(_name(result, v) or str(v)) for v in candidates],
+        searched.index(top[0].position) if top else None,
     )
+
+
+def _name(result: SubstitutionResult, candidate: int) -> str:
+    return "" if result.names is None else result.names[candidate]
 
 
 def _short(label: str) -> str:
     """Fit a label beside the picture."""
-    label = printable(label)
-    if width(label) <= _LONGEST_LABEL:
-        return label
-    ends = accumulate(map(width, label))
-    kept = [char for char, end in zip(label, ends, strict=True) if end < _LONGEST_LABEL]
-    return f"{''.join(kept)}…"
+    return shortened(printable(label), _LONGEST_LABEL)
 
 
 def _inches(grid: _Grid) -> tuple[float, float]:
@@ -189,14 +143,16 @@ def _inches(grid: _Grid) -> tuple[float, float]:
 
 def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
     head = f"{_extreme(result.largest)} relative change"
+    scope = of_map(result.info)
     ax.set_ylabel("position" if result.words is None else "word")
     ax.set_xlabel("candidate" if result.names is None else "new word")
     if grid.best is None:
-        ax.set_title(f"{head}: none is known")
+        ax.set_title(f"{head}: none is known\n{scope}", fontsize="medium")
         ax.set_xticks([])
         ax.set_yticks([])
         return ax
-    ax.set_title(f"{head} {_figure(float(grid.values[grid.best, 0]))}")
+    best = significant(float(grid.values[grid.best, 0]))
+    ax.set_title(f"{head} {best}\n{scope}", fontsize="medium")
     image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
     image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges
     ax.figure.colorbar(image, ax=ax, label="relative change")
@@ -204,12 +160,14 @@ def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
     patches = import_extra("matplotlib.patches", "plots")
     ax.add_patch(patches.Rectangle(corner, 1, 1, fill=False, edgecolor="tab:blue", linewidth=2))
     # parse_math=False: a word may hold dollar signs
-    ticks = _ticks(len(grid.new), 0)
-    labels = [grid.new[column] for column in ticks]
-    ax.set_xticks(ticks, labels=labels, rotation=90, parse_math=False)
+    labels, families = fonts.fit([*grid.new, *grid.old])
+    new, old = labels[: len(grid.new)], labels[len(grid.new) :]
+    style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
+    ticks = _ticks(len(new), 0)
+    ax.set_xticks(ticks, labels=[new[column] for column in ticks], rotation=90, **style)
     ax.get_xticklabels()[0].set_fontweight("bold")
-    ticks = _ticks(len(grid.old), grid.best)
-    ax.set_yticks(ticks, labels=[grid.old[row] for row in ticks], parse_math=False)
+    ticks = _ticks(len(old), grid.best)
+    ax.set_yticks(ticks, labels=[old[row] for row in ticks], **style)
     ax.get_yticklabels()[ticks.index(grid.best)].set_fontweight("bold")
     return ax
 
@@ -224,9 +182,48 @@ def _ticks(count: int, named: int) -> list[int]:
 
 
 def to_html(result: SubstitutionResult) -> str:
-    """HTML of the first texts: sizes of the result, then the substitutions of each under draw 0."""
+    """HTML of the first texts: sizes of the result, then the substitutions of each under draw 0.
+
+    Where these have fewer than eight candidates, the next best candidates follow.
+    """
     head = f"<p>{escape(', '.join(_about(result)))}</p>" if result.axes else ""
-    return first_texts(result, lambda text: _block(result, text), head=head)
+    note = f"(changes {of_map(result.info)})"
+    return first_texts(result, lambda text: _block(result, text), head=head, note=note)
+
+
+def next_best(result: SubstitutionResult, text: int, shown: Iterable[str | int]) -> str:
+    """HTML of the best change of candidates after those shown, so that they are eight in all.
+
+    `shown` holds their names, or their numbers where the result has no names. Of draws, the first.
+    """
+    one = index(result, "texts", text) + index(result, "draws", 0)
+    words = words_of(result, text, int(result.best_value.shape[-1]))
+    values = to_numpy(result.grid_value)[one]
+    known = {*shown}
+    rows = []
+    for k, v in enumerate(to_numpy(result.grid_candidate)[one].tolist()):
+        name = _name(result, v) or v
+        if v < 0 or name in known or len(known) >= LEADERS:
+            continue
+        known.add(name)
+        changes = values[:, k]
+        at = int(np.nanargmax(changes) if result.largest else np.nanargmin(changes))
+        rows.append((words[at] or f"#{at}", str(name), float(changes[at])))
+    if not rows:
+        return ""
+    draw = ", under the first draw of W" if "draws" in result.axes else ""
+    lines = [
+        (printable(old), printable(new), change)
+        for (old, new, _), change in zip(rows, column([row[2] for row in rows]), strict=True)
+    ]
+    return (
+        f"<p>the next candidates, each where it changes {_most(result.largest)}{draw}:</p>"
+        f"{html_table(('word', 'new word', 'change'), lines)}"
+    )
+
+
+def _most(largest: bool) -> str:
+    return "most" if largest else "least"
 
 
 def _block(result: SubstitutionResult, text: int) -> str:
@@ -237,13 +234,8 @@ def _block(result: SubstitutionResult, text: int) -> str:
     line = f"<p>{escape(title + summary(top, largest=result.largest))}</p>"
     if not top:
         return line
-    head = "".join(f"<th>{name}</th>" for name in ("position", "word", "new word", "change"))
-    # dir="auto": words of a script that runs from right to left
-    rows = "".join(
-        f'<tr><td>{at}</td><td dir="auto">{escape(old)}</td><td dir="auto">{escape(new)}</td>'
-        f"<td>{value}</td></tr>"
-        for at, old, new, value in _cells(top[:_MOST_ROWS])
-    )
     rest = len(top) - _MOST_ROWS
     more = f"<p>… and {rest} more substitutions</p>" if rest > 0 else ""
-    return f"{line}<table><tr>{head}</tr>{rows}</table>{more}"
+    table = html_table(("position", "word", "new word", "change"), _cells(top[:_MOST_ROWS]))
+    shown = (row.name or row.candidate for row in top)
+    return f"{line}{table}{more}{next_best(result, text, shown)}"

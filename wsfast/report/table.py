@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import unicodedata
 from collections.abc import Container, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO
 
-from wsfast.report.shade import shades
+from wsfast.report import digits
+from wsfast.report.scope import scope
+from wsfast.report.shade import legend, shades
 from wsfast.report.view import View, view_of
 from wsfast.sensitivity.arrays import to_numpy
 from wsfast.sensitivity.axes import HasAxes, size
@@ -21,16 +23,20 @@ if TYPE_CHECKING:
 # xterm-256 backgrounds from pale yellow to red; black text is readable on all of them.
 _BACKGROUNDS = (230, 229, 222, 215, 208, 202, 196)
 
+# They shape letters of Persian or Hindi and join emoji, and drive no terminal.
+_JOINERS = "\u200c\u200d"
+
 
 def word_table(view: View) -> str:
     """Columns position, word, S_i (and the half width of its interval), the worst word marked."""
     worst = view.worst
     header = ["position", "word", "S_i"] + (["±"] if view.draws else [])
     lines = [header]
+    places = digits.decimals(row.value for row in view.rows)
     for row in view.rows:
-        cells = [str(row.position), printable(row.label), f"{row.value:.4f}"]
+        cells = [str(row.position), printable(row.label), digits.write(row.value, places)]
         if row.low is not None and row.high is not None:
-            cells.append(f"{(row.high - row.low) / 2:.4f}")
+            cells.append(digits.write((row.high - row.low) / 2, places))
         lines.append(cells)
     marks = [""] + ["  <- worst" if row is worst else "" for row in view.rows]
     return "\n".join(line + mark for line, mark in zip(aligned(lines, {1}), marks, strict=True))
@@ -40,14 +46,15 @@ def summary(view: View) -> str:
     """One line: S, and the word that attains it."""
     worst = view.worst
     if worst is None:
-        return f"S = {view.value:.4f}"
+        return f"S = {digits.significant(view.value)}"
     name = f"{printable(worst.word)!r} at position" if worst.word else "the word at position"
     if view.draws and view.low is not None and view.high is not None:
+        S = digits.plus_minus(view.value, (view.high - view.low) / 2)
         return (
-            f"S = {view.value:.4f} ± {(view.high - view.low) / 2:.4f} (mean of {view.draws} draws "
-            f"of W, 95 % interval), worst word on average: {name} {worst.position}"
+            f"S = {S} (mean of {view.draws} draws of W, 95 % interval), "
+            f"worst word on average: {name} {worst.position}"
         )
-    return f"S = {view.value:.4f}, worst word: {name} {worst.position}"
+    return f"S = {digits.significant(view.value)}, worst word: {name} {worst.position}"
 
 
 def colored_text(
@@ -56,10 +63,11 @@ def colored_text(
     """Show the text, each word on a background from pale (smallest S_i) to red (largest).
 
     `offsets` holds the characters (start, stop) of each row of `view`. The worst word is also
-    underlined. Without `color` the text is only made fit for one line of a terminal.
+    underlined; a line below says what the shades mean. Without `color` the text is only made fit
+    for one line of a terminal.
     """
     worst, end, pieces = view.worst, 0, []
-    for row, shade, (start, stop) in zip(view.rows, shades(view.rows), offsets, strict=True):
+    for row, shade, (start, stop) in zip(view.rows, shades(view), offsets, strict=True):
         pieces.append(printable(text[end:start]))
         word, end = printable(text[start:stop]), max(end, stop)
         if not color or shade is None or not word:
@@ -68,8 +76,8 @@ def colored_text(
         background = _BACKGROUNDS[round(shade * (len(_BACKGROUNDS) - 1))]
         style = f"\x1b[{'1;4;' if row is worst else ''}30;48;5;{background}m"
         pieces.append(f"{style}{word}\x1b[0m")
-    rest = text[end:].strip()
-    return "".join(pieces).strip() + (" …" if rest else "")
+    line = "".join(pieces).strip() + (" …" if text[end:].strip() else "")
+    return f"{line}\n\x1b[2m({legend(view)}; {view.scope})\x1b[0m" if color else line
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -80,7 +88,11 @@ def wants_color(stream: TextIO) -> bool:
 def printable(text: str) -> str:
     """Put a text on one line, control characters (which could drive a terminal) made visible."""
     spaced = "".join(" " if char.isspace() else char for char in text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in spaced)
+    shown = (
+        c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode()
+        for c in spaced
+    )
+    return "".join(shown)
 
 
 def describe(result: SensitivityResult) -> str:
@@ -89,8 +101,8 @@ def describe(result: SensitivityResult) -> str:
     if values.size == 1:
         head = summary(view_of(result, draw=0))
     else:
-        low, high = extremes(values)
-        head = f"S from {low:.4f} to {high:.4f}"
+        low, high = digits.column(extremes(values))
+        head = f"S from {low} to {high}"
     parts = [
         *sizes(result, int(result.per_word.shape[-1])),
         f"d = {int(result.delta.shape[-1])}",
@@ -100,7 +112,7 @@ def describe(result: SensitivityResult) -> str:
         parts.append(f"at most {extremes(to_numpy(result.upper))[1]:.4g}")
     if "backend" in result.info:
         parts.append(f"backend {result.info['backend']}")
-    return f"SensitivityResult({head}\n  {', '.join(parts)})"
+    return f"SensitivityResult({head}\n  {', '.join(parts)}\n  {scope(result.info)})"
 
 
 def extremes(values: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -136,8 +148,19 @@ def _padded(cells: Sequence[str], widths: list[int], left: Container[int]) -> st
 
 
 def width(text: str) -> int:
-    """Columns that a terminal gives to the text: two for wide characters, none for marks."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
+    """Columns that a terminal gives to a text that is `printable`."""
+    from wcwidth import wcswidth
+
+    return wcswidth(text)
+
+
+def shortened(text: str, columns: int) -> str:
+    """Cut a `printable` text to so many columns of a terminal, between whole characters."""
+    from wcwidth import iter_graphemes
+
+    if width(text) <= columns:
+        return text
+    pieces = list(iter_graphemes(text))
+    ends = accumulate(map(width, pieces))
+    kept = [piece for piece, end in zip(pieces, ends, strict=True) if end < columns]
+    return f"{''.join(kept)}…"

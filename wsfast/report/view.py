@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wsfast.report.scope import scope
 from wsfast.sensitivity.arrays import to_numpy
 from wsfast.sensitivity.axes import index, size, words_of
 
@@ -33,7 +34,8 @@ class Row:
 class View:
     """S of one text and a row for each of its words.
 
-    `draws` is how many draws of W were averaged, None where the figures are those of one W.
+    `draws` is how many draws of W were averaged, None where the figures are those of one W; `scope`
+    says what S is one of.
     """
 
     rows: list[Row]
@@ -41,6 +43,7 @@ class View:
     low: float | None
     high: float | None
     draws: int | None
+    scope: str = ""
 
     @property
     def worst(self) -> Row | None:
@@ -70,9 +73,10 @@ def view_of(result: SensitivityResult, *, text: int = 0, draw: int | None = None
         words = words_of(result, text, len(columns[0]))
         cells = zip(words, *columns, strict=False)
         rows = [Row(i, word, *numbers) for i, (word, *numbers) in enumerate(cells)]
-        return View(rows, value, low, high, draws)
+        return View(rows, value, low, high, draws, scope(result.info))
 
     per_word, s = (to_numpy(values)[one + which] for values in (result.per_word, result.value))
     words = words_of(result, text, len(per_word))
     pairs = zip(words, per_word.tolist(), strict=False)
-    return View([Row(i, word, v) for i, (word, v) in enumerate(pairs)], float(s), None, None, None)
+    rows = [Row(i, word, v) for i, (word, v) in enumerate(pairs)]
+    return View(rows, float(s), None, None, None, scope(result.info))

@@ -126,7 +126,7 @@ def _claims(draws: Sequence[Draw], first: Comparison) -> list[Claim]:
                 "Figure 1",
                 "trained heads react as well: some change their map as much as random attention",
                 f"random maps {attention}; {as_much} of {heads} heads change as much, at most "
-                f"{float(change.max()):.3f}",
+                f"{claims.written('{}', float(change.max()))}",
                 claims.verdict(as_much > 0),
             )
         )
@@ -149,7 +149,7 @@ def _numbers(draws: Sequence[Draw], first: Comparison) -> str:
     )
     heads = (
         "maps of trained heads: smallest, median, largest",
-        f"{low:.3f}, {median:.3f}, {high:.3f}",
+        claims.written("{}, {}, {}", low, median, high),
     )
     return report.markdown(header, [*rows, heads])
 

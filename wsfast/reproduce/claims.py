@@ -23,7 +23,16 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return written("{} [{}, {}]", *self)
+
+
+def written(form: str, *values: float) -> str:
+    """Fill numbers into a text: three decimals, or exponents where three would be zeros for all.
+
+    Numbers that are compared are written in the same way.
+    """
+    kind = ".3f" if any(abs(value) >= 0.01 for value in values) else ".3g"
+    return form.format(*(format(value, kind) for value in values))
 
 
 class Claim(NamedTuple):

@@ -152,12 +152,13 @@ def _claims_of(found: Findings, n: int, training: str) -> list[Claim]:
         )
     )
     raf, rf = (found.by_draw("error", name, n, training, "error") for name in ("raf", "rf"))
+    means = [float(np.mean(errors)) for errors in (raf, rf)]
     less = claims.mean_of(np.subtract(raf, rf).tolist())
     listed.append(
         Claim(
             "generalisation",
             f"RAF sees a changed word better than RF: smaller Err ({where}, loss “error”)",
-            f"Err {np.mean(raf):.3f} against {np.mean(rf):.3f}, difference {less}",
+            f"{claims.written('Err {} against {}', *means)}, difference {less}",
             claims.below(less, 0.0),
         )
     )

@@ -14,6 +14,7 @@ from wsfast.sensitivity.merge import merge_positions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 _ARRAYS = ("value", "per_word", "position", "delta")
 _OPTIONAL = ("upper",)
@@ -145,6 +146,22 @@ class SensitivityResult:
             raise ValueError("over_draws: this result has one W and no draws; pass draws=R, R >= 2")
         values: Array = getattr(self, of)
         return summarize(values, self.axes.index("draws"), confidence)
+
+    def to_frame(self) -> DataFrame:
+        """Give every S_i as a pandas DataFrame, a row for each position that was searched.
+
+        Its columns are text and draw (their numbers, each only if the result has the axis),
+        position, word ("" where the result has no words), S_i, upper (only if there are upper
+        bounds), and worst: whether S is attained there.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the message has the pip command.
+        """
+        from wsfast.report.frames import of_sensitivity
+
+        return of_sensitivity(self)
 
     def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int | None = None) -> Axes:
         """Draw S_i of one text as bars.

@@ -10,10 +10,13 @@ from torch import Tensor
 from wsfast._checks import Inputs, SubstitutionOptions
 from wsfast._warn import warn
 from wsfast.sensitivity.collect import leading_axes, texts_without_value
-from wsfast.substitution.ranking import first_of, ranked
+from wsfast.substitution.ranking import LEADERS, first_of, ranked
 from wsfast.substitution.result import SubstitutionResult
 from wsfast.substitution.table import CandidateTable
 from wsfast.substitution.text_search import Pairs, TextSearch
+
+# Candidates that a picture has room for, unless more pairs are asked for.
+_MOST_SHOWN = 60
 
 
 class Searched(NamedTuple):
@@ -28,9 +31,11 @@ class Found(NamedTuple):
     """What a search found for one text and one W; positions are those of the user's text."""
 
     pairs: Pairs  # best first
+    best: Tensor  # int64, which of them are the best of their positions
     norm: float  # ‖φ(X)‖
     at: Tensor  # (p,) positions searched
-    at_positions: Tensor  # (p, k) norms of the best pairs' candidates at every position
+    candidates: Tensor  # (c,) int64, those to show
+    at_positions: Tensor  # (p, c) norms of their changes at every position
     table: Tensor | None  # (p, C) relative changes
 
 
@@ -47,20 +52,50 @@ def rank(parts: list[Searched], options: SubstitutionOptions, candidates: int) -
         torch.cat([part.verified.value for part in parts]),
     )
     if len(pairs.value) == 0:
-        nothing = pairs.value.new_full((len(at), options.top_k), torch.nan)
-        return Found(pairs, norm, at, nothing, table)
+        none = at.new_empty(0)
+        nothing = pairs.value.new_empty(len(at), 0)
+        return Found(pairs, none, norm, at, none, nothing, table)
     order = ranked(*pairs, largest=options.largest)
     pairs = Pairs(*(values[order] for values in pairs))
-    top = Pairs(*(values[: options.top_k] for values in pairs))
-    numbers, which = top.candidate.unique(return_inverse=True)
+    best = _best_of_positions(pairs)
+    numbers = _shown(pairs, best, options.top_k)
     norms = []
     for part in parts:
         norms.append(part.search.values(numbers))
         part.search.release()
-    at_positions = torch.cat(norms)[:, which]
+    at_positions = torch.cat(norms)
     # One pair, one number.
-    here = at[:, None] == top.position
-    return Found(pairs, norm, at, torch.where(here, top.value, at_positions), table)
+    column = {v: column for column, v in enumerate(numbers.tolist())}
+    columns = [column.get(v, -1) for v in pairs.candidate.tolist()]
+    columns_of_pairs = torch.tensor(columns, device=numbers.device)
+    seen = columns_of_pairs >= 0
+    rows = torch.searchsorted(at, pairs.position[seen])
+    at_positions[rows, columns_of_pairs[seen]] = pairs.value[seen]
+    return Found(pairs, best, norm, at, numbers, at_positions, table)
+
+
+def _best_of_positions(pairs: Pairs) -> Tensor:
+    """Which of the ranked pairs are the best of their positions, in the order of the ranking."""
+    best = []
+    for i in pairs.position.unique():
+        here = (pairs.position == i).nonzero()[:, 0]
+        best.append(here[first_of(pairs.candidate[here], pairs.value[here])])
+    return torch.stack(best).sort().values
+
+
+def _shown(pairs: Pairs, best: Tensor, k: int) -> Tensor:
+    """Candidates whose changes are given at every position, (c,) int64.
+
+    Those of the k best pairs, then the best of each position as far as a picture has room, then the
+    next best, where these are few. They depend on nothing but the ranking.
+    """
+    shown = dict.fromkeys(pairs.candidate[:k].tolist())
+    for more, enough in ((pairs.candidate[best], _MOST_SHOWN), (pairs.candidate, LEADERS)):
+        for v in more.tolist():
+            if len(shown) >= enough:
+                break
+            shown[v] = None
+    return torch.tensor(list(shown), device=pairs.candidate.device)
 
 
 def assemble(
@@ -83,7 +118,9 @@ def assemble(
     top_value = like.new_full((count, k), torch.nan)
     top_position = like.new_full((count, k), -1, dtype=torch.int64)
     top_candidate = like.new_full((count, k), -1, dtype=torch.int64)
-    at_positions = like.new_full((count, n, k), torch.nan)
+    shown = max(len(one.candidates) for one in found)
+    grid_candidate = like.new_full((count, shown), -1, dtype=torch.int64)
+    grid_value = like.new_full((count, n, shown), torch.nan)
     values = like.new_full((count, n, table.size), torch.nan) if options.full else None
     for b, one in enumerate(found):
         position, candidate, norms = one.pairs
@@ -93,11 +130,10 @@ def assemble(
         value[b] = relative[0]
         top_value[b] = relative[:k]
         top_position[b], top_candidate[b] = position[:k], candidate[:k]
-        for i in position.unique():
-            here = (position == i).nonzero()[:, 0]
-            first = here[first_of(candidate[here], norms[here])]
-            best_candidate[b, i], best_value[b, i] = candidate[first], relative[first]
-        at_positions[b, one.at] = (one.at_positions / one.norm).to(like.dtype)
+        best_candidate[b, position[one.best]] = candidate[one.best]
+        best_value[b, position[one.best]] = relative[one.best].to(like.dtype)
+        grid_candidate[b, : len(one.candidates)] = one.candidates
+        grid_value[b, one.at, : len(one.candidates)] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]
             rows[:, table.numbers] = one.table
@@ -120,7 +156,8 @@ def assemble(
         top_position=give(top_position),
         top_candidate=give(top_candidate),
         top_value=give(top_value),
-        top_at_positions=give(at_positions),
+        grid_candidate=give(grid_candidate),
+        grid_value=give(grid_value),
         table=None if values is None else give(values),
         largest=options.largest,
         info=about,

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from wsfast.substitution.contenders import Contenders
 from wsfast.substitution.native import NativeTiles, PairList
-from wsfast.substitution.ranking import TIE
+from wsfast.substitution.ranking import LEADERS, TIE
 from wsfast.substitution.table import Tile
 from wsfast.substitution.text_search import LARGE, Pairs, TextSearch, own_scores
 
-# Pairs that may be held, and so many more for each of the k that are asked for: a few times what
-# thresholds that rise from tile to tile let through.
+# Pairs that may be held, and so many more for each of the k that are asked for and each position: a
+# few times what thresholds that rise from tile to tile let through.
 _ROOM = 2**14
 _ROOM_EACH = 16
 
@@ -22,7 +22,8 @@ class DeviceSearch(TextSearch):
 
     A tile raises the thresholds by the lower bounds of its blocks of candidates: each block has a
     pair of its own that reaches its bound, so that the k-th largest bound is one of the k-th best
-    pair. Whether the list had room, and whether all numbers were ones that the kernels can work
+    pair. Blocks have no candidate in common: as many of them as there are leaders tell what those
+    reach. Whether the list had room, and whether all numbers were ones that the kernels can work
     with, is asked once, at the end. Where not, the parent's way begins anew.
     The plan must be one for the largest changes, without the table of all.
     """
@@ -32,7 +33,8 @@ class DeviceSearch(TextSearch):
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
         """Bytes that one text is held in."""
-        return TextSearch.memory(n, positions, itemsize) + _ROOM * (2 * 8 + 2 * itemsize)
+        room = _ROOM + _ROOM_EACH * positions
+        return TextSearch.memory(n, positions, itemsize) + room * (2 * 8 + 2 * itemsize)
 
     def see(self, tile: Tile, own_score: Tensor) -> None:
         """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
@@ -41,7 +43,7 @@ class DeviceSearch(TextSearch):
             return
         if self._screened is None:
             pairs = len(self._index) * len(self._table)
-            room = min(_ROOM + _ROOM_EACH * self._plan.k, pairs)
+            room = min(_ROOM + _ROOM_EACH * (self._plan.k + len(self._index)), pairs)
             self._screened = _Screened(len(self._index), self._plan.k, room, tile.rows)
         evaluator = self._evaluator(self.dtype)[0]
         assert isinstance(evaluator, NativeTiles)
@@ -65,6 +67,7 @@ class _Screened:
     def __init__(self, positions: int, k: int, room: int, like: Tensor) -> None:
         self._surest = like.new_full((positions,), -torch.inf)
         self._best = like.new_full((k,), -torch.inf)  # the largest bounds of all blocks
+        self._leading = like.new_full((LEADERS,), -torch.inf)  # one of each block
         self._size = like.new_zeros(())
         self._list = PairList(
             count=like.new_zeros(1, dtype=torch.int64),
@@ -80,6 +83,7 @@ class _Screened:
         squares, low = evaluator.screened(tile.rows, own_score, self._threshold(), allowed)
         self._surest = torch.maximum(self._surest, low.amax(1))
         self._best = torch.cat([self._best, low.flatten()]).topk(len(self._best)).values
+        self._leading = torch.cat([self._leading, low.amax(0)]).topk(LEADERS).values
         self._size = torch.maximum(self._size, squares.size.max())  # NaN stays
         evaluator.keep(squares, tile.number, self._threshold(), allowed, self._list)
 
@@ -97,4 +101,4 @@ class _Screened:
 
     def _threshold(self) -> Tensor:
         """What the upper bound of a pair must reach, at each position (P,)."""
-        return torch.minimum(self._surest, self._best[-1])
+        return self._surest.clamp(max=torch.minimum(self._best[-1], self._leading[-1]))

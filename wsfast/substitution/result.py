@@ -21,10 +21,11 @@ _ARRAYS = (
     "top_position",
     "top_candidate",
     "top_value",
-    "top_at_positions",
+    "grid_candidate",
+    "grid_value",
 )
 _NAME = "SubstitutionResult"
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Substitution(NamedTuple):
@@ -72,9 +73,12 @@ class SubstitutionResult:
         has fewer pairs than k.
     top_value : (B?, R?, k)
         Their changes; NaN there.
-    top_at_positions : (B?, R?, n, k)
-        The change that the candidate of each of these pairs makes at every position; NaN where it
-        was not searched.
+    grid_candidate : (B?, R?, c), int64
+        Candidates whose changes are known at every position: those of the top pairs, then the best
+        of each position, best first, up to 60 in all; then, up to 8, those whose largest (smallest)
+        change anywhere is the next. -1 where a text has fewer of them than another.
+    grid_value : (B?, R?, n, c)
+        Their changes at every position; NaN where a pair was not searched.
     table : (B?, R?, n, V), optional
         The change of every pair, where all were asked for; NaN for those not searched.
     largest : bool
@@ -96,7 +100,8 @@ class SubstitutionResult:
     top_position: Array
     top_candidate: Array
     top_value: Array
-    top_at_positions: Array
+    grid_candidate: Array
+    grid_value: Array
     table: Array | None
     largest: bool
     info: dict[str, Any]
@@ -173,15 +178,17 @@ class SubstitutionResult:
         ValueError
             For any other `of`.
         """
-        from wsfast.report.substitution import to_frame
+        from wsfast.report.frames import of_substitution
 
-        return to_frame(self, of)
+        return of_substitution(self, of)
 
     def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int = 0) -> Axes:
         """Draw what the best candidates change at every position as a heat map.
 
-        Rows are the positions of a text, columns the candidates among its top pairs. Pairs that
-        were not searched are grey; the best of all has a frame and bold labels.
+        Rows are the positions of a text that were searched, columns its candidates in
+        `grid_candidate`: those of the top pairs, the best of each position, and the next best, at
+        least eight where there are as many. Pairs that were not searched are grey; the best of all
+        has a frame and bold labels. Shades are absolute: the bar beside the picture has the values.
 
         Parameters
         ----------

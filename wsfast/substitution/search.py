@@ -165,7 +165,7 @@ def substitution_sensitivity(
 
     Notes
     -----
-    docs/design.md, section 4. Values in `table` and `top_at_positions` are within 1e-4 (float32) or
+    docs/design.md, section 4. Values in `table` and `grid_value` are within 1e-4 (float32) or
     1e-9 (float64) of the definition, relative to the larger of the change and 1e-3; all other
     values are computed in float64, where the word itself as a candidate gives exactly 0.
 

@@ -14,7 +14,7 @@ from wsfast.substitution.closed_form import TorchTiles
 from wsfast.substitution.contenders import Contenders
 from wsfast.substitution.definition import DefinitionTiles
 from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.ranking import TIE
+from wsfast.substitution.ranking import LEADERS, TIE
 from wsfast.substitution.state import PAIR_ARRAYS, Squares, prepare
 from wsfast.substitution.table import CandidateTable, Tile
 
@@ -91,7 +91,8 @@ class TextSearch:
         self._plan = plan
         self._table = table
         self._workspace = workspace
-        self._contenders = Contenders(len(index), plan.k, index.device)
+        self._contenders = Contenders(len(index), plan.k, LEADERS, index.device)
+        self._needed = len(index) + plan.k + LEADERS  # pairs, were there no rounding
         self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
         sizes = float(problem.X.norm()), float(problem.norm)
         ordinary = all(1e-8 < size < LARGE**0.5 for size in sizes)
@@ -126,7 +127,7 @@ class TextSearch:
             self.table[:, tile.place] = (norms / self._problem.norm).to(self.table)
             squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
         self._compete(tile, squares, dtype, allowed)
-        if len(self._contenders) > _MANY * (len(self._index) + self._plan.k):
+        if len(self._contenders) > _MANY * self._needed:
             self._tighten()
 
     def _screen(self, tile: Tile, own_score: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
@@ -179,7 +180,13 @@ class TextSearch:
         # Not written the other way round: what is not a number may be anything.
         if not bool((~(high < threshold)).any()):
             return
-        self._contenders.expect(low.masked_fill(best.isinf(), -torch.inf))
+        of_candidates = value.amax(0) if largest else value.amin(0)
+        worst = self._evaluator(dtype)[1].argmax()[None]  # the position of the loosest bound
+        lows, _ = self._bounds(of_candidates, size, blur2, worst, dtype)
+        self._contenders.expect(
+            low.masked_fill(best.isinf(), -torch.inf),
+            lows.masked_fill(of_candidates.isinf(), -torch.inf),
+        )
         cut = self._cut(self._contenders.threshold, *most, dtype)
         rows = (~(best < cut) if largest else ~(best > cut)).nonzero()[:, 0]
         value, cut = value[rows], cut[rows, None]
@@ -253,7 +260,7 @@ class TextSearch:
 
     def verified(self) -> Pairs:
         """The pairs that may be best, their values from the change itself, in float64."""
-        if len(self._contenders) > 2 * (len(self._index) + self._plan.k):
+        if len(self._contenders) > 2 * self._needed:
             self._tighten()
         held = self._contenders
         value = torch.empty_like(held.position, dtype=torch.float64)

@@ -27,6 +27,7 @@ from wsfast.text.vocabulary import Vocabulary, vocabulary_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from matplotlib.axes import Axes
 
 
 class Replacement(NamedTuple):
@@ -106,6 +107,13 @@ class Replacements:
         pandas = import_extra("pandas", "tables")
         frame: DataFrame = pandas.DataFrame(self.replacements, columns=Replacement._fields)
         return frame
+
+    def plot(self, ax: Axes | None = None, *, draw: int = 0) -> Axes:
+        """Draw what the best candidates change at every word that was searched, as a heat map.
+
+        See :meth:`wsfast.SubstitutionResult.plot`; `draw` is one of several draws of W.
+        """
+        return self.result.plot(ax, draw=draw)
 
     def __repr__(self) -> str:
         from wsfast.report.replacements import describe
