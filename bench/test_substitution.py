@@ -158,7 +158,7 @@ def _runs(n: int, E: Tensor) -> tuple[Callable[[], object], Callable[[], object]
 def test_reviews(benchmark, record, threads, size, count, tokens):
     """`substitute`, review by review; what is made once and kept is timed apart."""
     models.load(models.PACKAGED)  # with the imports of transformers
-    models.load.cache_clear()
+    models.named.cache_clear()
     once = {
         "model": seconds_per_call(lambda: models.load(models.PACKAGED)),
         "candidate table": seconds_per_call(lambda: vocabulary_of(models.PACKAGED)),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+import wsfast
 from wsfast import _native
 
 hypothesis.settings.register_profile(
@@ -200,17 +201,22 @@ def _restored_state() -> Iterator[None]:
     torch.set_default_dtype(before["default dtype"])
     torch.set_num_threads(before["threads"])
     torch.set_grad_enabled(before["grad mode"])
-    torch.use_deterministic_algorithms(before["deterministic algorithms"])
+    if after["deterministic algorithms"] != before["deterministic algorithms"]:
+        torch.use_deterministic_algorithms(before["deterministic algorithms"])  # a slow import
     torch.set_float32_matmul_precision(before["matmul precision"])
     assert after == before, "the test left PyTorch's global settings changed"
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run away from the source tree, which a Python started there would import uncompiled."""
+    """Run away from the source tree; a Python that a test starts imports the same wsfast."""
     before = Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("elsewhere"))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        copy, tree = Path(wsfast.__file__).parents[1], Path(__file__).parents[1]
+        if copy == tree:
+            patch.setenv("PYTHONPATH", str(copy), prepend=os.pathsep)
+        os.chdir(tmp_path_factory.mktemp("elsewhere"))
+        yield
     os.chdir(before)
 
 

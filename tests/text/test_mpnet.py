@@ -141,11 +141,11 @@ def test_cache_that_cannot_be_written(site, tmp_path):
 def test_name_is_loaded_from_the_folder(monkeypatch):
     here = packaged.folder("minilm")
     monkeypatch.setattr(packaged, "folder", lambda name: here if name == "mpnet" else None)
-    models.load.cache_clear()
+    models.named.cache_clear()
     try:
         assert wsfast.embed("so what", "mpnet").X.shape == (2, 384)
     finally:
-        models.load.cache_clear()
+        models.named.cache_clear()
 
 
 @pytest.mark.needs("text", "mpnet")

@@ -230,7 +230,7 @@ def test_named_model_is_read_once_and_a_pair_each_time(minilm, byte_level):
 
 
 def test_threads_read_it_once(monkeypatch):
-    models.load.cache_clear()
+    models.named.cache_clear()
     models.load("minilm")
     reads, found = [], []
     read = vocabulary._read
@@ -247,10 +247,10 @@ def test_threads_read_it_once(monkeypatch):
 
 
 def test_it_is_dropped_with_its_model():
-    models.load.cache_clear()
+    models.named.cache_clear()
     table = weakref.ref(vocabulary_of("minilm"))
     assert table() is not None
-    models.load.cache_clear()
+    models.named.cache_clear()
     gc.collect()
     assert table() is None
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wsfast import _checks
 from wsfast._extras import import_extra
-from wsfast.report.export import to_json
-from wsfast.report.plot import write_figure
 from wsfast.report import fonts
 from wsfast.report.digits import column, significant
+from wsfast.report.export import to_json
+from wsfast.report.plot import write_figure
 from wsfast.report.table import printable
 from wsfast.sensitivity.arrays import to_numpy
 

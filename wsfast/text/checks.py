@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +20,40 @@ _MOST_LISTED = 8  # words in a message
 
 
 def check_texts(texts: object) -> list[str]:
-    """Return the texts as a list; an error for anything but a text or a list of them."""
-    if isinstance(texts, str):
-        listed: list[Any] = [texts]
-    elif isinstance(texts, (list, tuple)):
-        listed = list(texts)
-    else:
-        raise TypeError(f"texts: expected a str or a list of str, got {type(texts).__name__}")
+    """Return the texts as a list; an error for anything but a text or a sequence of them.
+
+    Columns of pandas and polars, and arrays of NumPy and pyarrow, are sequences too.
+    """
+    listed = [texts] if isinstance(texts, str) else _listed(texts)
     if not listed:
-        raise ValueError("texts: expected at least one text, got an empty list")
+        raise ValueError(f"texts: expected at least one text, got an empty {type(texts).__name__}")
     for index, text in enumerate(listed):
+        if _is_missing(text):
+            raise TypeError(f"texts[{index}]: expected a str, got a missing value ({text!r})")
         if not isinstance(text, str):
             raise TypeError(f"texts[{index}]: expected a str, got {type(text).__name__}")
         if not text.strip():
             raise ValueError(f"texts[{index}]: expected words, got an empty text: {text!r}")
-    return listed
+    return [str(text) for text in listed]
+
+
+def _listed(texts: object) -> list[Any]:
+    """The items of a sequence, as Python's own objects."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if callable(convert := getattr(texts, method, None)):
+            found = convert()
+            if isinstance(found, list):  # an array without axes has no items
+                return found
+    if isinstance(texts, Sequence) and not isinstance(texts, (bytes, bytearray, memoryview)):
+        return list(texts)
+    raise TypeError(f"texts: expected a str or a sequence of str, got {type(texts).__name__}")
+
+
+def _is_missing(value: object) -> bool:
+    """Whether it stands for no text where a column has a gap: None, NaN, pandas.NA."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return type(value).__name__ in ("NoneType", "NAType", "NaTType")
 
 
 def check_layer(layer: object) -> None:
@@ -57,17 +77,35 @@ def check_max_tokens(max_tokens: object) -> None:
 
 
 def check_model(model: object) -> None:
-    """Accept a name or a (model, tokenizer) pair."""
-    if isinstance(model, str):
-        if not model:
-            raise ValueError("model: expected a hub id, a path or 'minilm', got an empty str")
-        return
-    pair = isinstance(model, tuple) and len(model) == 2
-    if not (pair and hasattr(model[0], "get_input_embeddings") and callable(model[1])):  # type: ignore[index]
-        raise TypeError(
-            "model: expected a str or a pair (transformers model, its tokenizer), "
-            f"got {type(model).__name__}"
-        )
+    """Accept a name, or what `check_pair` accepts."""
+    if not isinstance(model, str):
+        check_pair(model)
+    elif not model.strip():
+        raise ValueError(f"model: expected 'minilm', a folder or a hub id, got {model!r}")
+
+
+def check_pair(model: object) -> tuple[Any, Any]:
+    """Return model and tokenizer of a pair of them or of a SentenceTransformer."""
+    pair = model
+    if not isinstance(model, (tuple, str)):
+        first = _first_module(model)
+        pair = getattr(first, "auto_model", None), getattr(first, "tokenizer", None)
+    if isinstance(pair, tuple) and len(pair) == 2:
+        encoder, tokenizer = pair
+        if hasattr(encoder, "get_input_embeddings") and callable(tokenizer):
+            return encoder, tokenizer
+    raise TypeError(
+        "model: expected a str, a pair (transformers model, its tokenizer) or a "
+        f"SentenceTransformer, got {type(model).__name__}"
+    )
+
+
+def _first_module(model: Any) -> object:
+    """The first part of a chain of modules; None where it is no chain."""
+    try:
+        return model[0]
+    except (TypeError, LookupError, AttributeError):
+        return None
 
 
 def check_tokenizer(tokenizer: Any) -> None:

@@ -162,7 +162,7 @@ class Comparison:
 def compare(
     a: str,
     b: str,
-    model: str | tuple[Any, Any] = models.PACKAGED,
+    model: models.Model = models.PACKAGED,
     *,
     layer: int | None = None,
     head: int | None = None,
@@ -180,7 +180,7 @@ def compare(
     a, b : str
         Texts with as many tokens as one another, of which exactly one differs: "I love her much"
         and "I love her smile".
-    model : str or (model, tokenizer)
+    model : str, (model, tokenizer) or SentenceTransformer
         As in :func:`wsfast.embed`. It is left as it was: mode, configuration, hooks.
     layer, head : int, optional
         Trained head to show, by layer and number from 0. By default, and among all heads of a layer
@@ -222,7 +222,7 @@ def compare(
         checks.check_one_text(name, text)
     embedded = embed([a, b], model, "words")
     row = checks.check_one_token_differs(*embedded)
-    encoder, tokenizer = models.load(model) if isinstance(model, str) else model
+    encoder, tokenizer = models.load(model)
     trained = _trained(encoder, tokenizer, [a, b])
     shown = None
     if trained is not None or layer is not None or head is not None:

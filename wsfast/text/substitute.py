@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
@@ -26,8 +26,8 @@ from wsfast.text.places import LeftOut
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
     from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 
 class Replacement(NamedTuple):
@@ -127,9 +127,9 @@ class Replacements:
 
 
 @overload
-def substitute(
+def substitute(  # type: ignore[overload-overlap] # a text is a sequence of texts to mypy
     texts: str,
-    model: str | tuple[Any, Any] = ...,
+    model: models.Model = ...,
     *,
     position: int | str | None = ...,
     candidates: Sequence[str] | None = ...,
@@ -148,8 +148,8 @@ def substitute(
 
 @overload
 def substitute(
-    texts: list[str] | tuple[str, ...],
-    model: str | tuple[Any, Any] = ...,
+    texts: Iterable[str],
+    model: models.Model = ...,
     *,
     position: int | str | None = ...,
     candidates: Sequence[str] | None = ...,
@@ -168,8 +168,8 @@ def substitute(
 
 @plain
 def substitute(
-    texts: str | list[str] | tuple[str, ...],
-    model: str | tuple[Any, Any] = models.PACKAGED,
+    texts: str | Iterable[str],
+    model: models.Model = models.PACKAGED,
     *,
     position: int | str | None = None,
     candidates: Sequence[str] | None = None,
@@ -194,10 +194,10 @@ def substitute(
 
     Parameters
     ----------
-    texts : str, or list of str
-        One text gives one result, a list gives a list. The vocabulary is prepared once, and that of
-        a model given by name is kept for later calls.
-    model : str or (model, tokenizer)
+    texts : str, or sequence of str
+        As in :func:`wsfast.embed`: one text gives one result, a sequence a list. The vocabulary is
+        prepared once, and that of a model given by name is kept for later calls.
+    model : str, (model, tokenizer) or SentenceTransformer
         As in :func:`wsfast.embed`.
     position : int or str, optional
         Where to replace: the number of a word, or a word of the text, at all its occurrences. By
@@ -269,7 +269,7 @@ def substitute(
     embedded = embed(texts, model, "words", max_tokens=max_tokens)
     listed = [embedded] if isinstance(embedded, Embedded) else embedded
     vocabulary = vocabulary_of(model)
-    tokenizer = (models.load(model) if isinstance(model, str) else model)[1]
+    tokenizer = models.source(model, "words")[0].tokenizer
     allowed = (
         vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
     )

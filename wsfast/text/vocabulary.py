@@ -121,24 +121,24 @@ _prepared: WeakKeyDictionary[Any, Vocabulary] = WeakKeyDictionary()
 _preparing = threading.Lock()
 
 
-def vocabulary_of(model: str | tuple[Any, Any]) -> Vocabulary:
+def vocabulary_of(model: models.Model) -> Vocabulary:
     """Vocabulary of a model; that of a model given by name is kept as long as the model itself.
 
     A (model, tokenizer) pair is read anew each time: its owner may train it.
     """
+    source, _ = models.source(model, "words")
     if not isinstance(model, str):
-        return _read(*model)
-    encoder, tokenizer = models.load(model)
+        return _read(source)
     # One at a time: two threads that need the same table would hold it twice.
     with _preparing:
-        if encoder not in _prepared:
-            _prepared[encoder] = _read(encoder, tokenizer)
-        return _prepared[encoder]
+        if source not in _prepared:
+            _prepared[source] = _read(source)
+        return _prepared[source]
 
 
-def _read(encoder: Any, tokenizer: Any) -> Vocabulary:
-    table = encoder.get_input_embeddings().weight.detach()
-    E = _scaled(table)
+def _read(source: models.Source) -> Vocabulary:
+    tokenizer = source.tokenizer
+    E = _scaled(source.table)
     count = len(E)
     texts, whole, known = [""] * count, [False] * count, [False] * count
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}

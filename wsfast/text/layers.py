@@ -1,0 +1,171 @@
+"""Hidden states of a transformers encoder: only the layers before the one wanted are run.
+
+They run in a copy of the encoder that shares its weights. The caller's model keeps its modes, hooks
+and configuration, whatever happens here and whatever other threads do with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from wsfast.text import checks
+
+_PROBE = 4  # tokens of the text in which the layers are looked for
+
+
+class Stop(NamedTuple):
+    """Where a hidden state can be had: an argument of a call of a submodule."""
+
+    module: str
+    call: int
+    argument: int | str
+
+
+class _ReachedError(Exception):
+    """The state that was wanted is there."""
+
+    def __init__(self, state: Tensor) -> None:
+        super().__init__()
+        self.state = state
+
+
+def encoder_of(model: Any) -> Any:
+    """The encoder of an encoder-decoder; the module that ``torch.compile`` wraps."""
+    model = getattr(model, "_orig_mod", model)
+    return model.get_encoder() if model.config.is_encoder_decoder else model
+
+
+def twin(model: Any, *, own_config: bool = False) -> Any:
+    """Copy of the encoder, dropout off, that shares weights and hooks with it.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    own_config : bool, default False
+        Whether the configuration is copied too, to be changed.
+    """
+    encoder = encoder_of(model)
+    shared = [*encoder.parameters(), *encoder.buffers()]
+    for module in encoder.modules():
+        shared += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        if not own_config and getattr(module, "config", None) is not None:
+            shared.append(module.config)
+    return copy.deepcopy(encoder, {id(one): one for one in shared}).eval()
+
+
+# Found once for each model; its parts keep their names.
+_found: WeakKeyDictionary[Any, dict[int, Stop]] = WeakKeyDictionary()
+_finding = threading.Lock()
+
+
+class Layers:
+    """Hidden states of one encoder, which is not changed while this is used.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._encoder = encoder_of(model)
+        self._twin = twin(model)
+        self._now = threading.local()  # what this thread waits for
+        self._watched: set[str] = set()
+
+    def state(self, inputs: dict[str, list[int]], layer: int) -> Tensor:
+        """``hidden_states[layer]`` (n, d) of one text.
+
+        One text at a time: a batch would need padding, and rounding would depend on batch mates.
+        """
+        self._now.stop, self._now.calls = self._stop(inputs, layer), 0
+        try:
+            states = _run(self._twin, inputs)
+        except _ReachedError as reached:
+            return reached.state[0]
+        finally:
+            self._now.stop = None
+        checks.check_layer_exists(layer, len(states) - 1)
+        return states[layer][0]
+
+    def _stop(self, inputs: dict[str, list[int]], layer: int) -> Stop | None:
+        with _finding:
+            if self._encoder not in _found:
+                _found[self._encoder] = _find_stops(self._encoder, inputs)
+            stop = _found[self._encoder].get(layer)
+            if stop is None or stop.module in self._watched:
+                return stop
+            modules = dict(self._twin.named_modules())
+            if stop.module not in modules:  # the model was rebuilt since
+                return None
+            modules[stop.module].register_forward_pre_hook(
+                partial(self._reach, stop.module), prepend=True, with_kwargs=True
+            )
+            self._watched.add(stop.module)
+            return stop
+
+    def _reach(self, name: str, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        stop: Stop | None = getattr(self._now, "stop", None)
+        if stop is None or stop.module != name:
+            return
+        if self._now.calls == stop.call:
+            key = stop.argument
+            raise _ReachedError(args[key] if isinstance(key, int) else kwargs[key])
+        self._now.calls += 1
+
+
+def _run(encoder: Any, inputs: dict[str, list[int]]) -> tuple[Tensor, ...]:
+    """All hidden states (1, n, d) of one text, the embedding output first."""
+    device = encoder.get_input_embeddings().weight.device
+    batch = {name: torch.tensor([ids], device=device) for name, ids in inputs.items()}
+    with torch.no_grad():
+        output = encoder(**batch, output_hidden_states=True, return_dict=True)
+    states: tuple[Tensor, ...] = output.hidden_states
+    return states
+
+
+def _find_stops(encoder: Any, inputs: dict[str, list[int]]) -> dict[int, Stop]:
+    """Where each hidden state is first handed to a submodule, found in a run of a few tokens.
+
+    A state that no submodule is given as it is returned (it is turned round, or normalised after
+    the last layer) has no entry: all layers are run for it.
+    """
+    probe = twin(encoder)
+    seen: list[tuple[Stop, Tensor]] = []
+    calls: dict[str, int] = {}
+
+    def look(name: str, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = calls[name] = calls.get(name, -1) + 1
+        given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+        for argument, value in given:
+            if isinstance(value, Tensor) and value.is_floating_point():
+                seen.append((Stop(name, call, argument), value.clone()))
+
+    for name, module in probe.named_modules():
+        _drop_hooks_of_owner(module)
+        module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
+    try:
+        states = _run(probe, {name: ids[:_PROBE] for name, ids in inputs.items()})
+    except (RuntimeError, ValueError, IndexError):  # so short a text is none for this model
+        return {}
+    stops = {}
+    for layer, state in enumerate(states):
+        for stop, value in seen:
+            if value.shape == state.shape and torch.equal(value, state):
+                stops[layer] = stop
+                break
+    return stops
+
+
+def _drop_hooks_of_owner(module: Any) -> None:
+    """Leave the hooks of transformers itself, which may be what collects hidden states."""
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key, hook in list(hooks.items()):
+            if not str(getattr(hook, "__module__", "")).startswith("transformers."):
+                del hooks[key]
