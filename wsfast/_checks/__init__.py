@@ -25,6 +25,7 @@ from wsfast._checks.texts import (
     weights,
 )
 from wsfast._checks.values import (
+    HALF,
     Array,
     Texts,
     bool_tensor,
@@ -40,6 +41,7 @@ from wsfast._checks.values import (
 )
 
 __all__ = [
+    "HALF",
     "Array",
     "Candidates",
     "Inputs",

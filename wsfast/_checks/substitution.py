@@ -112,7 +112,7 @@ def _chosen(name: str, value: Any, V: int) -> Tensor:
         )
     array = np.asarray(value)
     if array.size == 0:
-        return torch.zeros(V, dtype=torch.bool)
+        return torch.zeros(V, dtype=torch.bool, device="cpu")
     if array.ndim != 1 or array.dtype.kind not in "bui":
         raise TypeError(
             f"{name} must be a sequence of integers or bool, got {array.dtype} of shape "
@@ -125,7 +125,7 @@ def _chosen(name: str, value: Any, V: int) -> Tensor:
     wrong = (array < 0) | (array >= V)
     if wrong.any():
         raise ValueError(f"{name} must be from 0 to {V - 1}, got {array[wrong][0]}")
-    chosen = torch.zeros(V, dtype=torch.bool)
+    chosen = torch.zeros(V, dtype=torch.bool, device="cpu")
     chosen[torch.from_numpy(array.astype(np.int64))] = True
     return chosen
 

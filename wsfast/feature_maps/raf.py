@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
-from wsfast._plain import full_precision
+from wsfast._plain import full_precision, untraced
 from wsfast._transforms import padded, transformed
 from wsfast.feature_maps.kinks import relu
 from wsfast.feature_maps.native import attention_rows_, fused_features
@@ -80,17 +80,7 @@ def raf_features(
     """
     _checks.weight_function(weight_fn, normalize)
     if isinstance(X, (list, tuple)) or isinstance(mask, (list, tuple)):
-        inputs = _checks.texts(X, mask)
-        lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
-        missing = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
-        phi = _features(
-            padded(inputs.texts),
-            _checks.weights(W, inputs),
-            padded(inputs.masks),
-            (weight_fn, normalize, backend),
-        ).masked_fill(missing[:, None, :, None], torch.nan)
-        phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
-        return inputs.give(phi if inputs.batched else phi[0])
+        return _of_list(X, W, mask, (weight_fn, normalize, backend))
     x = _checks.text_tensor(X)
     w = _checks.weight_tensor(W, x)
     m = None if mask is None else _checks.mask_tensor(mask, x)
@@ -105,6 +95,22 @@ def raf_features(
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
     return phi if isinstance(X, Tensor) else phi.detach().numpy()
+
+
+@untraced
+def _of_list(X: Any, W: Array, mask: Any, options: tuple[str, bool, str | None]) -> Any:
+    """φ of texts of several lengths, or whose masks are a list."""
+    inputs = _checks.texts(X, mask)
+    lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
+    missing = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
+    phi = _features(
+        padded(inputs.texts),
+        _checks.weights(W, inputs),
+        padded(inputs.masks),
+        options,
+    ).masked_fill(missing[:, None, :, None], torch.nan)
+    phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
+    return inputs.give(phi if inputs.batched else phi[0])
 
 
 def _features(

@@ -247,7 +247,7 @@ def substitute(
         for index, one in enumerate(listed):
             ids = _token_ids(tokenizer, one, max_tokens)
             mask = allowed.repeat(len(ids), 1)
-            mask[torch.arange(len(ids)), ids] = False  # no word for itself
+            mask[range(len(ids)), ids] = False  # no word for itself
             at = places.positions(position, one, index)
             found = int(mask[at].sum())
             checks.check_any_candidate(index, found)
@@ -330,8 +330,7 @@ def _means(
 ) -> list[Substitution]:
     """Pairs that are among the best of any draw, best mean over all draws first; k of them."""
     positions, candidates = (
-        torch.as_tensor(array).flatten().tolist()
-        for array in (result.top_position, result.top_candidate)
+        array.flatten().tolist() for array in (result.top_position, result.top_candidate)
     )
     pairs = sorted({(i, v) for i, v in zip(positions, candidates, strict=True) if v >= 0})
     rows = sorted({v for _, v in pairs})
@@ -347,13 +346,13 @@ def _means(
     found = substitution_sensitivity(
         embedded.X.double(),
         vocabulary.E[rows].double(),
-        torch.as_tensor(W).double(),
+        torch.as_tensor(W, device=embedded.X.device).double(),
         candidates=tried,
         top_k=1,
         full=True,
         backend=options["backend"],
     )
-    means = torch.as_tensor(found.table).mean(0)
+    means = found.table.mean(0)
     sign = -1 if result.largest else 1
     pairs.sort(key=lambda pair: sign * float(means[pair[0], column[pair[1]]]))
     words = result.words or []
