@@ -20,7 +20,7 @@ MASK = torch.tensor([True, True, False, True])
 CALLS = {
     "features": lambda **kw: wsfast.raf_features([X, X[:2]], W, **kw),
     "sensitivity": lambda **kw: wsfast.raf_sensitivity(X, mask=MASK, **kw),
-    "relu": lambda **kw: wsfast.raf_sensitivity(X[:, :2], weight_fn="relu", draws=2, **kw),
+    "relu": lambda **kw: wsfast.raf_sensitivity(X[:, :2], W[:2, :2] + 2, weight_fn="relu", **kw),
     "norms": lambda **kw: wsfast.raf_delta_norms(X, W, E, mask=MASK, **kw),
     "deltas": lambda **kw: wsfast.raf_deltas(X, W, 1, E[0], **kw),
     "rf": lambda **kw: wsfast.rf_sensitivity(X, k=9, draws=2, **kw),

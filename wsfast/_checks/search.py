@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wsfast._checks import values
 from wsfast._checks.texts import Inputs
-from wsfast._checks.values import finite, integer, number, shape_of
+from wsfast._checks.values import finite, host_array, integer, number, shape_of
 from wsfast._transforms import transformed
 
 
@@ -18,7 +18,9 @@ def _positions(value: Any, inputs: Inputs) -> list[int]:
     """The positions to search, ascending, without repetition; all of them for None."""
     if value is None:
         return list(range(inputs.length))
-    if isinstance(value, (Tensor, np.ndarray)):
+    if isinstance(value, Tensor):
+        value = host_array("positions", value)
+    if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, (list, tuple, range)):
         raise TypeError(f"positions must be a sequence of integers, got {type(value).__name__}")

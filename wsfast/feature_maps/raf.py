@@ -60,7 +60,7 @@ def raf_features(
     -------
     Tensor or ndarray, shape (B, R, n, d)
         The axes B and R only where `X` and `W` have them. A list comes back padded with NaN to the
-        longest text.
+        longest text. Tensors of the meta device give one of it.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _features(
     chosen = _backend.resolve(backend, X.device)
     if transformed(X, W):
         return _definition(X, W, mask, WeightFn(weight_fn, normalize))
-    traced = torch.compiler.is_compiling() or not (type(X) is type(W) is Tensor)
+    traced = torch.compiler.is_compiling() or X.is_meta or not (type(X) is type(W) is Tensor)
     if traced or (torch.is_grad_enabled() and (X.requires_grad or W.requires_grad)):
         phi: Tensor = torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
         return phi

@@ -188,8 +188,7 @@ def _features(inputs: Inputs, network: Network, seed: Any, backend: str | None) 
             ],
             1,
         ).to(inputs.dtype)
-        for b, of_text in zip(where, phi, strict=True):
-            rows[b] = of_text
+        rows |= dict(zip(where, phi, strict=True))
     out = torch.stack([rows[b] for b in range(len(lengths))])
     out = out if network.has_draws else out[:, 0]
     return inputs.give(out if inputs.batched else out[0])

@@ -352,7 +352,7 @@ def _means(
         full=True,
         backend=options["backend"],
     )
-    means = found.table.mean(0)
+    means = torch.as_tensor(found.table, device=embedded.X.device).mean(0)
     sign = -1 if result.largest else 1
     pairs.sort(key=lambda pair: sign * float(means[pair[0], column[pair[1]]]))
     words = result.words or []
