@@ -30,6 +30,7 @@ from wsfast._checks.values import (
     Texts,
     bool_tensor,
     finite,
+    fits,
     flag,
     integer,
     ndim,
@@ -37,6 +38,7 @@ from wsfast._checks.values import (
     real_dtype,
     real_tensor,
     seed,
+    size_of,
     weight_function,
 )
 
@@ -58,6 +60,7 @@ __all__ = [
     "every_text_has_a_word",
     "features_of",
     "finite",
+    "fits",
     "flag",
     "integer",
     "layers",
@@ -73,6 +76,7 @@ __all__ = [
     "real_tensor",
     "search_options",
     "seed",
+    "size_of",
     "substitution_options",
     "text_tensor",
     "texts",

@@ -43,6 +43,10 @@ def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
     return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
 
 
+# Radius over the largest number of X: beyond, squares of changes leave float64.
+_RATIO = (1e-140, 1e140)
+
+
 class SearchOptions(NamedTuple):
     """Where and how hard to look for a worst case."""
 
@@ -67,9 +71,17 @@ def search_options(
     memory_budget: Any,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
+    radius = inputs.d**0.5 if radius is None else number("radius", radius, low=0)
+    for b, text in enumerate(inputs.texts):
+        size = float(text.detach().abs().max())
+        if size and radius and not _RATIO[0] < radius / size < _RATIO[1]:
+            raise ValueError(
+                f"radius must be from {_RATIO[0]:g} to {_RATIO[1]:g} times the size of X, got "
+                f"{radius:.3g} for {size:.3g} in text {b}"
+            )
     return SearchOptions(
         positions=searched(positions, inputs),
-        radius=inputs.d**0.5 if radius is None else number("radius", radius, low=0),
+        radius=radius,
         seed=values.seed(seed),
         starts=integer("starts", starts, low=1),
         max_steps=integer("max_steps", max_steps, low=1),

@@ -153,6 +153,43 @@ def finite(name: str, value: Tensor) -> None:
         )
 
 
+# Norms whose squares, and those of their gradients, a dtype holds.
+_NORMS = {torch.float32: (1e-16, 1e17), torch.float64: (1e-145, 1e150)}
+
+
+def size_of(name: str, values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """‖values‖ (), float64, without a gradient; its square is a number that `dtype` holds, or 0.
+
+    Raises
+    ------
+    ValueError
+        Where a search for changes of this size would lose them.
+    """
+    values = values.detach().double()
+    largest = values.abs().max()
+    norm: Tensor = largest * (values / torch.where(largest > 0, largest, 1.0)).norm()
+    finite(name, norm)
+    low, high = _NORMS[dtype]
+    if float(norm) != 0 and not low < float(norm) < high:
+        raise ValueError(
+            f"{name} must have a norm from {low:g} to {high:g}, as squares are to fit into "
+            f"{dtype}, got {float(norm):.3g}: scale X"
+        )
+    return norm
+
+
+def fits(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """`values` in `dtype`, which holds them; NaN may be among them."""
+    cast = values.to(dtype)
+    if bool(cast.isinf().any()):
+        largest = float(values.nan_to_num(0.0, torch.inf).max())
+        raise ValueError(
+            f"{name} must fit into {dtype}, got {largest:.3g}: X is too small for changes of this "
+            "size. Scale X, or choose a smaller radius"
+        )
+    return cast
+
+
 def bool_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value.copy())

@@ -173,6 +173,25 @@ def _compute(
     given: Tensor | None = None,
 ) -> Tensor:
     """φ (B, R, n, d); `given` is X as bfloat16, where it was."""
+    phi = _layer(X, W, mask, fn, backend, given)
+    if math.isfinite(float(phi.sum())):
+        return phi
+    # Scores leave the range of float32 for X of a size beyond 1e18.
+    phi = attention_features(
+        X.double()[:, None], W.double(), fn, None if mask is None else mask[:, None]
+    ).to(X.dtype)
+    _checks.finite("φ(X)", phi)
+    return phi
+
+
+def _layer(
+    X: Tensor,
+    W: Tensor,
+    mask: Tensor | None,
+    fn: WeightFn,
+    backend: str,
+    given: Tensor | None,
+) -> Tensor:
     queries = _queries(X, W)
     # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².

@@ -173,6 +173,7 @@ def raf_deltas(
         for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
             problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
             change = problem.deltas(int(keep[:i].sum()), by).to(inputs.dtype)
+            _checks.finite("φ(X^i(Δ)) - φ(X)", change)
             words = keep.nonzero()[:, 0]
             out.append(torch.zeros_like(text).index_put((words,), change))
     return inputs.give(_axes(padded(out, torch.nan), inputs, W))

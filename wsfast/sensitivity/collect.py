@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast._checks import Inputs, SearchOptions
 from wsfast._version import __version__
 from wsfast.sensitivity.result import SensitivityResult
@@ -83,7 +84,7 @@ def assemble(
     delta = like.new_full((count, inputs.d), torch.nan)
     upper = None if worst[0].upper is None else torch.full_like(per_word, torch.nan)
     for k, one in enumerate(worst):
-        per_word[k, one.at] = one.per_word.to(inputs.dtype)
+        per_word[k, one.at] = _checks.fits("S", one.per_word, inputs.dtype)
         if upper is not None and one.upper is not None:
             upper[k, one.at] = one.upper.to(inputs.dtype)
         known = ~one.per_word.isnan()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast._checks import Inputs, SubstitutionOptions
 from wsfast.sensitivity.collect import leading_axes, texts_without_value
 from wsfast.substitution.ranking import first_of, ranked
@@ -89,7 +90,7 @@ def assemble(
         position, candidate, norms = one.pairs
         if len(norms) == 0:
             continue
-        relative = norms / one.norm
+        relative = _checks.fits("S", norms / one.norm, like.dtype)
         value[b] = relative[0]
         top_value[b] = relative[:k]
         top_position[b], top_candidate[b] = position[:k], candidate[:k]
@@ -100,7 +101,7 @@ def assemble(
         at_positions[b, one.at] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]
-            rows[:, table.numbers] = one.table
+            rows[:, table.numbers] = _checks.fits("table", one.table, like.dtype)
             values[b, one.at] = rows
     if texts := texts_without_value(value, draws):
         warnings.warn(
