@@ -30,7 +30,9 @@ def within(delta: Tensor, radius: float) -> Tensor:
     """Δ (p, d) with ‖Δ‖ ≤ radius in exact arithmetic, not only up to rounding."""
     norm = delta.double().norm(dim=-1, keepdim=True)
     # Rounding of this norm, and of what is shrunk: a point may be outside though its norm says no.
-    safe = radius * (1 - 8 * torch.finfo(delta.dtype).eps)
+    kind = torch.finfo(delta.dtype)
+    # Below `tiny`, numbers are a fixed step apart.
+    safe = max(0.0, radius * (1 - 8 * kind.eps) - delta.shape[-1] ** 0.5 * kind.tiny * kind.eps)
     return torch.where(norm > safe, (delta.double() * (safe / norm)).to(delta.dtype), delta)
 
 
