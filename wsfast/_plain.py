@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -57,10 +57,7 @@ class _ExactProducts:
 _DEVICES: tuple[str, ...]
 if hasattr(torch.backends, "fp32_precision"):
     _DEVICES, _EXACT = ("cuda", "mkldnn"), "ieee"
-    _PRODUCTS: dict[str, Any] = {
-        "cuda": torch.backends.cuda.matmul,
-        "mkldnn": torch.backends.mkldnn.matmul,
-    }
+    _PRODUCTS: dict[str, Any] = {name: getattr(torch.backends, name).matmul for name in _DEVICES}
 
     def _get(device: str) -> str:
         return str(_PRODUCTS[device].fp32_precision)
@@ -90,14 +87,41 @@ def full_precision() -> Iterator[None]:
         yield
 
 
-def plain(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Run `function` without autocast, and out of inference mode, where autograd does not work."""
+def untraced(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have torch.compile break its graph at a call of `function`, which looks at values.
+
+    One break for the whole call: what it calls in turn is not traced either.
+    """
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return _eagerly(function)(*args, **kwargs)
+
+    return run
+
+
+def plain(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Run `function` without autocast, and out of inference mode, where autograd does not work.
+
+    It is `untraced` as well.
+    """
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if torch.compiler.is_compiling():
+            return _eagerly(run)(*args, **kwargs)
         # Leaving inference mode turns gradients on: only where they were on before.
         grad = torch.is_grad_enabled()
         with full_precision(), torch.inference_mode(False), torch.set_grad_enabled(grad):
             return function(*args, **kwargs)
 
     return run
+
+
+def _eagerly(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    if not torch.compiler.is_compiling():
+        return function
+    # Not before: torch.compiler.disable imports the compiler, which takes seconds.
+    from wsfast._untraced import eagerly
+
+    return partial(eagerly, function)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wsfast import _checks
+from wsfast._plain import untraced
 
 # Streams below 2^63 are the draws of W; the search has its own.
 START_STREAM = 1 << 63
@@ -124,6 +125,7 @@ def weights_of_draw(
     return W
 
 
+@untraced
 def random_weights(
     d: int,
     *,

@@ -18,6 +18,9 @@ from wsfast import (
     rf_features,
 )
 
+# What PyTorch's own forward mode imports warns of itself, in some releases.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")
+
 N, D = 4, 3
 W = random_weights(D, draws=2, dtype=torch.float64)
 DELTA = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)

@@ -25,10 +25,12 @@ from wsfast._checks.texts import (
     weights,
 )
 from wsfast._checks.values import (
+    HALF,
     Array,
     Texts,
     bool_tensor,
     finite,
+    fits,
     flag,
     integer,
     ndim,
@@ -36,10 +38,12 @@ from wsfast._checks.values import (
     real_dtype,
     real_tensor,
     seed,
+    size_of,
     weight_function,
 )
 
 __all__ = [
+    "HALF",
     "Array",
     "Candidates",
     "Inputs",
@@ -56,6 +60,7 @@ __all__ = [
     "every_text_has_a_word",
     "features_of",
     "finite",
+    "fits",
     "flag",
     "integer",
     "layers",
@@ -71,6 +76,7 @@ __all__ = [
     "real_tensor",
     "search_options",
     "seed",
+    "size_of",
     "substitution_options",
     "text_tensor",
     "texts",

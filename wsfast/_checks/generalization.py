@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast._checks.texts import Inputs
-from wsfast._checks.values import finite, match, real_tensor, shape_of
+from wsfast._checks.values import finite, has_values, host_array, match, real_tensor, shape_of
 
 TRAININGS = ("fine_tuning", "retraining")
 LOSSES = ("feature", "alignment", "error")
@@ -44,8 +44,10 @@ def signs(name: str, value: Any, count: int, device: torch.device, *, one: bool 
     expected = "1 or -1" if one and count == 1 else f"{count} labels, each 1 or -1"
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} must be {expected}, got {value!r}")
+    if isinstance(value, Tensor):
+        has_values(name, value)
     try:
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        array = host_array(name, value) if isinstance(value, Tensor) else np.asarray(value)
     except (TypeError, ValueError):
         got = value.dtype if isinstance(value, Tensor) else "something else"
         raise TypeError(f"{name} must be {expected}, got {got}") from None

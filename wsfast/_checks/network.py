@@ -49,8 +49,8 @@ class Network:
         return self.V is None and self.k is None and self.features(n, d) < n * d
 
 
-def activation(value: Any) -> Activation:
-    """The activation that `value` names or is."""
+def activation(value: Any, device: torch.device) -> Activation:
+    """The activation that `value` names or is, for tensors on `device`."""
     if isinstance(value, str):
         if value not in ACTIVATIONS:
             names = ", ".join(map(repr, ACTIVATIONS))
@@ -59,7 +59,11 @@ def activation(value: Any) -> Activation:
     if not callable(value):
         raise TypeError(f"activation must be a name or a callable, got {type(value).__name__}")
     with torch.enable_grad():
-        x = torch.linspace(-2, 2, 6, dtype=torch.float64).reshape(2, 3).requires_grad_()
+        x = (
+            torch.linspace(-2, 2, 6, dtype=torch.float64, device=device)
+            .reshape(2, 3)
+            .requires_grad_()
+        )
         y = value(x)
         fits = isinstance(y, Tensor) and y.shape == x.shape and y.dtype == x.dtype
         if not fits:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wsfast._checks import values
 from wsfast._checks.texts import Inputs
-from wsfast._checks.values import finite, integer, number, shape_of
+from wsfast._checks.values import finite, host_array, integer, number, shape_of
 from wsfast._transforms import transformed
 
 
@@ -18,7 +18,9 @@ def _positions(value: Any, inputs: Inputs) -> list[int]:
     """The positions to search, ascending, without repetition; all of them for None."""
     if value is None:
         return list(range(inputs.length))
-    if isinstance(value, (Tensor, np.ndarray)):
+    if isinstance(value, Tensor):
+        value = host_array("positions", value)
+    if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, (list, tuple, range)):
         raise TypeError(f"positions must be a sequence of integers, got {type(value).__name__}")
@@ -39,6 +41,10 @@ def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
     wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
     wanted[_positions(positions, inputs)] = True
     return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
+
+
+# Radius over the largest number of X: beyond, squares of changes leave float64.
+_RATIO = (1e-140, 1e140)
 
 
 class SearchOptions(NamedTuple):
@@ -65,9 +71,17 @@ def search_options(
     memory_budget: Any,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
+    radius = inputs.d**0.5 if radius is None else number("radius", radius, low=0)
+    for b, text in enumerate(inputs.texts):
+        size = float(text.detach().abs().max())
+        if size and radius and not _RATIO[0] < radius / size < _RATIO[1]:
+            raise ValueError(
+                f"radius must be from {_RATIO[0]:g} to {_RATIO[1]:g} times the size of X, got "
+                f"{radius:.3g} for {size:.3g} in text {b}"
+            )
     return SearchOptions(
         positions=searched(positions, inputs),
-        radius=inputs.d**0.5 if radius is None else number("radius", radius, low=0),
+        radius=radius,
         seed=values.seed(seed),
         starts=integer("starts", starts, low=1),
         max_steps=integer("max_steps", max_steps, low=1),

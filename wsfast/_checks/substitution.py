@@ -14,8 +14,11 @@ from wsfast._checks.texts import Inputs
 from wsfast._checks.values import (
     HALF,
     Array,
+    dense,
     finite,
     flag,
+    has_values,
+    host_array,
     integer,
     match,
     real_tensor,
@@ -34,7 +37,9 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
         dtype = torch.from_numpy(np.empty(0, E.dtype.newbyteorder("="))).dtype
         device = torch.device("cpu")
     else:
-        tensor = E if isinstance(E, Tensor) and E.dtype in HALF else real_tensor("E", E)
+        half = isinstance(E, Tensor) and E.dtype in HALF
+        E = tensor = dense("E", E) if half else real_tensor("E", E)
+        has_values("E", tensor)
         dtype, device = tensor.dtype, tensor.device
     if E.ndim != 2 or E.shape[1] != inputs.d or 0 in E.shape:
         raise ValueError(
@@ -209,7 +214,7 @@ def _is_mask(choice: Array) -> bool:
 def _choice(name: str, value: Any, V: int) -> np.ndarray[Any, Any]:
     """Rows of E: a bool mask (V,) as it was given, or indices, ascending and each once, int64."""
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        value = host_array(name, value)
     if not isinstance(value, (list, tuple, range, np.ndarray)):
         raise TypeError(
             f"{name} must be indices of rows of E or a bool mask over them, "

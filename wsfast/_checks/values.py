@@ -98,9 +98,7 @@ def real_tensor(name: str, value: Any) -> Tensor:
             value.astype(native, order="C", copy=not (shareable and value.dtype.isnative))
         )
     elif isinstance(value, Tensor):
-        tensor = value
-        if tensor.layout != torch.strided:
-            raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}")
+        tensor = dense(name, value)
     else:
         raise TypeError(
             f"{name} must be a torch.Tensor or numpy.ndarray, got {type(value).__name__}"
@@ -112,6 +110,31 @@ def real_tensor(name: str, value: Any) -> Tensor:
     return tensor
 
 
+def dense(name: str, tensor: Tensor) -> Tensor:
+    """`tensor`, whose memory holds its numbers as they are."""
+    if tensor.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, got a nested one: texts go in a list")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {tensor.layout}")
+    # Views of the imaginary part of a conjugate: kernels would miss the sign.
+    return tensor.resolve_neg()
+
+
+def has_values(name: str, tensor: Tensor) -> Tensor:
+    """`tensor`, which is no placeholder for numbers that come later."""
+    fake = type(tensor).__module__ == "torch._subclasses.fake_tensor"
+    if tensor.is_meta or fake:
+        got = "a FakeTensor" if fake else "a tensor on the meta device"
+        raise ValueError(f"{name} must hold values, got {got}")
+    return tensor
+
+
+def host_array(name: str, tensor: Tensor) -> NDArray[Any]:
+    """The numbers of `tensor` as a NumPy array."""
+    array: NDArray[Any] = has_values(name, dense(name, tensor)).detach().cpu().numpy()
+    return array
+
+
 def differentiable(tensor: Tensor) -> Tensor:
     """`tensor`, or a copy that autograd takes where it comes from inference mode."""
     return tensor.clone() if tensor.is_inference() else tensor
@@ -119,7 +142,7 @@ def differentiable(tensor: Tensor) -> Tensor:
 
 def finite(name: str, value: Tensor) -> None:
     """Raise ValueError where `value` has NaN or infinity, with the first place of it."""
-    value = values_of(value)
+    value = has_values(name, values_of(value))
     # NaN and infinity survive a sum, which costs far less than looking at every entry.
     if math.isfinite(float(value.sum())):
         return
@@ -130,6 +153,43 @@ def finite(name: str, value: Tensor) -> None:
         )
 
 
+# Norms whose squares, and those of their gradients, a dtype holds.
+_NORMS = {torch.float32: (1e-16, 1e17), torch.float64: (1e-145, 1e150)}
+
+
+def size_of(name: str, values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """‖values‖ (), float64, without a gradient; its square is a number that `dtype` holds, or 0.
+
+    Raises
+    ------
+    ValueError
+        Where a search for changes of this size would lose them.
+    """
+    values = values.detach().double()
+    largest = values.abs().max()
+    norm: Tensor = largest * (values / torch.where(largest > 0, largest, 1.0)).norm()
+    finite(name, norm)
+    low, high = _NORMS[dtype]
+    if float(norm) != 0 and not low < float(norm) < high:
+        raise ValueError(
+            f"{name} must have a norm from {low:g} to {high:g}, as squares are to fit into "
+            f"{dtype}, got {float(norm):.3g}: scale X"
+        )
+    return norm
+
+
+def fits(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """`values` in `dtype`, which holds them; NaN may be among them."""
+    cast = values.to(dtype)
+    if bool(cast.isinf().any()):
+        largest = float(values.nan_to_num(0.0, torch.inf).max())
+        raise ValueError(
+            f"{name} must fit into {dtype}, got {largest:.3g}: X is too small for changes of this "
+            "size. Scale X, or choose a smaller radius"
+        )
+    return cast
+
+
 def bool_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value.copy())
@@ -137,7 +197,7 @@ def bool_tensor(name: str, value: Any) -> Tensor:
         raise TypeError(f"{name} must be a bool tensor or array, got {type(value).__name__}")
     if value.dtype != torch.bool:
         raise TypeError(f"{name} must be bool (True where there is a word), got {value.dtype}")
-    return value
+    return dense(name, value)
 
 
 def match(name: str, tensor: Tensor, X: Tensor) -> None:

@@ -25,8 +25,11 @@ class RandomAttentionFeatures(nn.Module):
         As in `raf_features`.
     seed : int, default 0
         Of W, as in `random_weights`.
-    dtype : torch.dtype, default torch.float32
-        Of W, float32 or float64.
+    dtype : torch.dtype, optional
+        Of W, float32 or float64; by default PyTorch's default dtype, or float32 where that is half
+        precision, in which nothing is computed.
+    device : torch.device or str, optional
+        Of W; by default PyTorch's default device.
 
     Attributes
     ----------
@@ -54,7 +57,8 @@ class RandomAttentionFeatures(nn.Module):
         weight_fn: str = "softmax",
         normalize: bool = True,
         seed: int = 0,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
         backend: str | None = None,
     ) -> None:
         super().__init__()
@@ -64,7 +68,12 @@ class RandomAttentionFeatures(nn.Module):
         self.weight_fn = weight_fn
         self.normalize = normalize
         self.backend = backend
-        self.register_buffer("W", random_weights(d, draws=draws, seed=seed, dtype=dtype))
+        if dtype is None:
+            default = torch.get_default_dtype()
+            dtype = torch.float32 if default in _checks.HALF else default
+        where = torch.get_default_device() if device is None else device
+        W = random_weights(d, draws=draws, seed=seed, dtype=dtype, device=where)
+        self.register_buffer("W", W)
 
     def forward(self, X: Tensor, mask: Tensor | None = None) -> Any:
         """φ(X) (B, R, n, d) of X (n, d) or (B, n, d), as `raf_features` gives it."""

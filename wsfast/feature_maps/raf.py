@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
-from wsfast._plain import full_precision
+from wsfast._plain import full_precision, untraced
 from wsfast._transforms import padded, transformed
 from wsfast.feature_maps.kinks import relu
 from wsfast.feature_maps.native import attention_rows_, fused_features
@@ -60,7 +60,7 @@ def raf_features(
     -------
     Tensor or ndarray, shape (B, R, n, d)
         The axes B and R only where `X` and `W` have them. A list comes back padded with NaN to the
-        longest text.
+        longest text. Tensors of the meta device give one of it.
 
     Raises
     ------
@@ -80,17 +80,7 @@ def raf_features(
     """
     _checks.weight_function(weight_fn, normalize)
     if isinstance(X, (list, tuple)) or isinstance(mask, (list, tuple)):
-        inputs = _checks.texts(X, mask)
-        lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
-        missing = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
-        phi = _features(
-            padded(inputs.texts),
-            _checks.weights(W, inputs),
-            padded(inputs.masks),
-            (weight_fn, normalize, backend),
-        ).masked_fill(missing[:, None, :, None], torch.nan)
-        phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
-        return inputs.give(phi if inputs.batched else phi[0])
+        return _of_list(X, W, mask, (weight_fn, normalize, backend))
     x = _checks.text_tensor(X)
     w = _checks.weight_tensor(W, x)
     m = None if mask is None else _checks.mask_tensor(mask, x)
@@ -105,6 +95,22 @@ def raf_features(
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
     return phi if isinstance(X, Tensor) else phi.detach().numpy()
+
+
+@untraced
+def _of_list(X: Any, W: Array, mask: Any, options: tuple[str, bool, str | None]) -> Any:
+    """φ of texts of several lengths, or whose masks are a list."""
+    inputs = _checks.texts(X, mask)
+    lengths = torch.tensor([len(text) for text in inputs.texts], device=inputs.device)
+    missing = torch.arange(inputs.length, device=inputs.device) >= lengths[:, None]
+    phi = _features(
+        padded(inputs.texts),
+        _checks.weights(W, inputs),
+        padded(inputs.masks),
+        options,
+    ).masked_fill(missing[:, None, :, None], torch.nan)
+    phi = phi if _checks.ndim(W) == 3 else phi[:, 0]
+    return inputs.give(phi if inputs.batched else phi[0])
 
 
 def _features(
@@ -123,7 +129,7 @@ def _features(
     chosen = _backend.resolve(backend, X.device)
     if transformed(X, W):
         return _definition(X, W, mask, WeightFn(weight_fn, normalize))
-    traced = torch.compiler.is_compiling() or not (type(X) is type(W) is Tensor)
+    traced = torch.compiler.is_compiling() or X.is_meta or not (type(X) is type(W) is Tensor)
     if traced or (torch.is_grad_enabled() and (X.requires_grad or W.requires_grad)):
         phi: Tensor = torch.ops.wsfast.raf_features(X, W, mask, weight_fn, normalize, chosen)
         return phi
@@ -167,6 +173,25 @@ def _compute(
     given: Tensor | None = None,
 ) -> Tensor:
     """φ (B, R, n, d); `given` is X as bfloat16, where it was."""
+    phi = _layer(X, W, mask, fn, backend, given)
+    if math.isfinite(float(phi.sum())):
+        return phi
+    # Scores leave the range of float32 for X of a size beyond 1e18.
+    phi = attention_features(
+        X.double()[:, None], W.double(), fn, None if mask is None else mask[:, None]
+    ).to(X.dtype)
+    _checks.finite("φ(X)", phi)
+    return phi
+
+
+def _layer(
+    X: Tensor,
+    W: Tensor,
+    mask: Tensor | None,
+    fn: WeightFn,
+    backend: str,
+    given: Tensor | None,
+) -> Tensor:
     queries = _queries(X, W)
     # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
     # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².

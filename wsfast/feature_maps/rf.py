@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Network, Texts
-from wsfast._plain import full_precision
+from wsfast._plain import full_precision, untraced
 from wsfast.feature_maps.random_features import random_features
 
 # The most features that deep random features have by default: their layers are k × k.
@@ -19,6 +19,7 @@ DEEP_FEATURES = 2048
 DEFAULT_DEPTH = 3
 
 
+@untraced
 def rf_features(
     X: Texts,
     V: Array | None = None,
@@ -79,6 +80,7 @@ def rf_features(
     return _features(inputs, network, seed, backend)
 
 
+@untraced
 def drf_features(
     X: Texts,
     V: Sequence[Array] | None = None,
@@ -134,7 +136,7 @@ def rf_network(V: Any, inputs: Inputs, activation: Any, k: Any, draws: Any) -> N
     return _checks.network(
         None if V is None else [V],
         inputs,
-        activation=_checks.activation(activation),
+        activation=_checks.activation(activation, inputs.device),
         depth=1,
         gain=1.0,
         k=k,
@@ -151,7 +153,7 @@ def drf_network(V: Any, inputs: Inputs, depth: Any, activation: Any, k: Any, dra
     return _checks.network(
         V,
         inputs,
-        activation=_checks.activation(activation),
+        activation=_checks.activation(activation, inputs.device),
         depth=DEFAULT_DEPTH if depth is None else depth,
         gain=2.0,
         k=k,
@@ -171,7 +173,7 @@ def _features(inputs: Inputs, network: Network, seed: Any, backend: str | None) 
             f"k must be given for texts of different lengths, got texts of {sorted(set(lengths))} "
             "words and no k"
         )
-    rows: list[Tensor] = [torch.empty(0)] * len(lengths)
+    rows: dict[int, Tensor] = {}
     for n in sorted(set(lengths)):
         where = [b for b, length in enumerate(lengths) if length == n]
         texts = torch.stack([inputs.texts[b] for b in where])
@@ -186,13 +188,13 @@ def _features(inputs: Inputs, network: Network, seed: Any, backend: str | None) 
             ],
             1,
         ).to(inputs.dtype)
-        for b, of_text in zip(where, phi, strict=True):
-            rows[b] = of_text
-    out = torch.stack(rows)
+        rows |= dict(zip(where, phi, strict=True))
+    out = torch.stack([rows[b] for b in range(len(lengths))])
     out = out if network.has_draws else out[:, 0]
     return inputs.give(out if inputs.batched else out[0])
 
 
+@untraced
 def rf_weights(
     n: int,
     d: int,
@@ -237,6 +239,7 @@ def rf_weights(
     return _weights(n, d, k, 1, 1.0, None, draws, seed, dtype, device)[0]
 
 
+@untraced
 def drf_weights(
     n: int,
     d: int,
@@ -295,7 +298,7 @@ def _weights(
     network = _checks.network(
         None,
         None,
-        activation=_checks.activation("relu"),
+        activation=_checks.activation("relu", torch.device(device)),
         depth=depth,
         gain=gain,
         k=k,

@@ -194,10 +194,12 @@ def _of_draw(
 ) -> OfDraw:
     features = feature_map.features(known.texts)
     _checks.finite("φ(texts)", features)
+    _checks.size_of("φ(texts)", features)
     solution = MinNorm(features, known.labels, options.memory_budget)
     texts = list(feature_map.moving(trials))
     phi = torch.stack([text.phi for text in texts])
     _checks.finite("φ(X)", phi)
+    _checks.size_of("φ(X)", phi)
     none = ~phi.any(1)
     if bool(none.any()):
         raise ValueError(f"X must have features, but φ(X) = 0 for text {int(none.nonzero()[0])}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wsfast import _backend, _checks
 from wsfast._checks import Array, Inputs, Texts
-from wsfast._plain import plain
+from wsfast._plain import plain, untraced
 from wsfast._transforms import padded, transformed
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
@@ -17,6 +17,7 @@ from wsfast.perturbation.problem import AttentionWeights, RafProblem
 DEFAULT_BUDGET = 256 * 2**20
 
 
+@untraced
 def perturb(X: Texts, position: int, delta: Array) -> Any:
     """X^i(Δ): the text with Δ added to the word at `position`.
 
@@ -172,6 +173,7 @@ def raf_deltas(
         for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
             problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
             change = problem.deltas(int(keep[:i].sum()), by).to(inputs.dtype)
+            _checks.finite("φ(X^i(Δ)) - φ(X)", change)
             words = keep.nonzero()[:, 0]
             out.append(torch.zeros_like(text).index_put((words,), change))
     return inputs.give(_axes(padded(out, torch.nan), inputs, W))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -116,7 +117,7 @@ class NativeFunctional:
 
     def __init__(self, functional: ClosedFunctional, starts: int) -> None:
         state = functional.state
-        dtype = state.word.dtype
+        kind: Any = {"dtype": state.word.dtype, "device": state.word.device}
         self._kernels = _native.kernels(state.word.device)
         # One contiguous copy of each array lives as long as the kernel may read it.
         self._held = held = {
@@ -126,14 +127,14 @@ class NativeFunctional:
         }
         n, d, positions = state.n, state.d, len(state.index)
         self._state = position_struct(self._kernels, state, starts, held)
-        self._rows_type = self._kernels.struct("FunctionalRows", dtype)
+        self._rows_type = self._kernels.struct("FunctionalRows", state.word.dtype)
         self._shape = (positions, starts)
         count = positions * starts
-        self._products = torch.empty(count, 3 * n + d, dtype=dtype)
+        self._products = torch.empty(count, 3 * n + d, **kind)
         self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
-        self._own_weight, self._own_change, self._own_slope = torch.empty(3, count, n, dtype=dtype)
-        self._value = torch.empty(count, dtype=dtype)
-        self._gradient = torch.empty(count, d, dtype=dtype)
+        self._own_weight, self._own_change, self._own_slope = torch.empty(3, count, n, **kind)
+        self._value = torch.empty(count, **kind)
+        self._gradient = torch.empty(count, d, **kind)
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """For Δ (P, s, d): values (P, s) and gradient (P, s, d); overwritten by the next call."""

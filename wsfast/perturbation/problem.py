@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast._random import NORM_STREAM, normals
 from wsfast.feature_maps.kinks import root
 from wsfast.feature_maps.reference import attention_features
@@ -63,6 +65,11 @@ class AttentionWeights:
             now = (now @ unit) @ unit.mT
             now = now / now.norm(dim=1, keepdim=True).clamp(min=1e-30)
         return 2 * size * float((now @ unit).norm(dim=1).max())
+
+
+def ordinary(size: float) -> bool:
+    """Whether products of a few numbers of this size stay in the range of float32."""
+    return 1e-12 < size < 1e12
 
 
 def _symmetric(W: Tensor, scale: float) -> Tensor:
@@ -130,8 +137,25 @@ class RafProblem:
     @cached_property
     def norm(self) -> Tensor:
         """‖φ(X)‖, float64."""
-        norm: Tensor = self.phi(self.X).norm() if self.backend == "reference" else self.text.norm
-        return norm
+        reference = self.backend == "reference"
+        phi = self.phi(self.X) if reference else self.text.phi + self.text.shift
+        return _checks.size_of("φ(X)", phi)
+
+    @property
+    def unit(self) -> float:
+        """A power of 2 of the size of X, where a few such sizes multiply out of range; else 1."""
+        size = float(self.X.detach().abs().max())
+        return 1.0 if size == 0 or ordinary(size) else 2.0 ** math.frexp(size)[1]
+
+    def scaled(self, unit: float) -> RafProblem:
+        """The same problem in units of `unit`: φ is unit times smaller, its scores are the same.
+
+        ReLU's features do not depend on the size of the scores but for a factor.
+        """
+        W = self.W * unit * unit if self.weight_fn.exponential else self.W
+        return RafProblem(
+            self.X / unit, AttentionWeights(W), self.weight_fn, self.backend, self.memory_budget
+        )
 
     def phi(self, X: Tensor) -> Tensor:
         """Features of texts (..., n, d) by the definition, float64."""
@@ -163,6 +187,8 @@ class RafProblem:
 
     def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
+        if not all(ordinary(float(x.detach().abs().max())) for x in (self.X, delta)):
+            dtype = torch.float64
         if self.backend == "reference":
             points = delta.double().expand(len(index), -1, -1)
             return root(self.definition(index).squared_norms(points))

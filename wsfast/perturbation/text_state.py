@@ -47,7 +47,6 @@ class TextState:
     phi: Tensor  # (n, d) in the coordinates of `words`
     others_mean: Tensor  # (n, d) mean of each row without its largest word, likewise
     statistics: RowStatistics
-    norm: Tensor  # () ‖φ(X)‖
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,6 @@ def prepare_text(
         phi=rows.phi,
         others_mean=rows.others_mean,
         statistics=rows.statistics,
-        norm=(rows.phi + shift).norm(),
     )
 
 

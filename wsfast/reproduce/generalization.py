@@ -127,7 +127,7 @@ def _experiment(
     N, T and k are smaller than those of the settings where a small piece is timed.
     """
     N, T = N or settings.N, T or settings.T
-    labels = torch.tensor(sample.labels, dtype=sample.X.dtype)
+    labels = torch.tensor(sample.labels, dtype=sample.X.dtype, device=sample.X.device)
     options: dict[str, Any] = {} if cell.map == "raf" else {"k": k}
     return experiment(
         sample.X[:N],

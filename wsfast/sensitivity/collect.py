@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast._checks import Inputs, SearchOptions
 from wsfast._version import __version__
 from wsfast._warn import warn
@@ -29,7 +30,9 @@ def within(delta: Tensor, radius: float) -> Tensor:
     """Δ (p, d) with ‖Δ‖ ≤ radius in exact arithmetic, not only up to rounding."""
     norm = delta.double().norm(dim=-1, keepdim=True)
     # Rounding of this norm, and of what is shrunk: a point may be outside though its norm says no.
-    safe = radius * (1 - 8 * torch.finfo(delta.dtype).eps)
+    kind = torch.finfo(delta.dtype)
+    # Below `tiny`, numbers are a fixed step apart.
+    safe = max(0.0, radius * (1 - 8 * kind.eps) - delta.shape[-1] ** 0.5 * kind.tiny * kind.eps)
     return torch.where(norm > safe, (delta.double() * (safe / norm)).to(delta.dtype), delta)
 
 
@@ -83,7 +86,7 @@ def assemble(
     delta = like.new_full((count, inputs.d), torch.nan)
     upper = None if worst[0].upper is None else torch.full_like(per_word, torch.nan)
     for k, one in enumerate(worst):
-        per_word[k, one.at] = one.per_word.to(inputs.dtype)
+        per_word[k, one.at] = _checks.fits("S", one.per_word, inputs.dtype)
         if upper is not None and one.upper is not None:
             upper[k, one.at] = one.upper.to(inputs.dtype)
         known = ~one.per_word.isnan()

@@ -131,7 +131,7 @@ def _worst_case(
 ) -> Worst:
     n, d = X.shape
     base = _checks.features_of(phi, X).double()
-    norm = base.norm()
+    norm = _checks.size_of("phi(X)", base, X.dtype)
     if len(index) == 0 or float(norm) == 0 or options.radius == 0:
         bar.update(len(index))
         return Worst(

@@ -187,6 +187,11 @@ def _worst_case(
     bar: Progress,
 ) -> Worst:
     """Search the words `index` of `problem`, which stand at `at` in the user's text."""
+    if (unit := problem.unit) != 1:
+        inside = options._replace(radius=options.radius / unit)
+        worst = _worst_case(problem.scaled(unit), index, at, inside, bar)
+        delta = within((worst.delta * unit).to(problem.dtype), options.radius)
+        return worst._replace(delta=delta)
     norm = problem.norm
     _checks.finite("φ(X)", norm)
     empty = torch.zeros(len(index), problem.d, dtype=problem.dtype, device=index.device)

@@ -293,8 +293,7 @@ def _worst_case(
     exact = X.double()
     z = project(features.projection, exact[None], bar)[0]
     base = features.head(z)
-    norm = base.norm()
-    _checks.finite("φ(X)", norm)
+    norm = _checks.size_of("φ(X)", base)
     if len(at) == 0 or float(norm) == 0 or options.radius == 0:
         bar.update(len(at) * (1 + _SEARCH_COST) * features.k * d)
         per_word = torch.zeros(len(at), dtype=torch.float64, device=X.device) / norm

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wsfast import _checks
 from wsfast._checks import Inputs, SubstitutionOptions
 from wsfast._warn import warn
 from wsfast.sensitivity.collect import leading_axes, texts_without_value
@@ -126,7 +127,7 @@ def assemble(
         position, candidate, norms = one.pairs
         if len(norms) == 0:
             continue
-        relative = norms / one.norm
+        relative = _checks.fits("S", norms / one.norm, like.dtype)
         value[b] = relative[0]
         top_value[b] = relative[:k]
         top_position[b], top_candidate[b] = position[:k], candidate[:k]
@@ -136,7 +137,7 @@ def assemble(
         grid_value[b, one.at, : len(one.candidates)] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]
-            rows[:, table.numbers] = one.table
+            rows[:, table.numbers] = _checks.fits("table", one.table, like.dtype)
             values[b, one.at] = rows
     if texts := texts_without_value(value, draws):
         warn(

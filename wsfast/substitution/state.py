@@ -85,8 +85,8 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
     a, b, along, removed, gain, constant, removed_norm, position, row, dominated = (
         torch.cat(column) for column in zip(*parts, strict=True)
     )
-    offsets = torch.tensor([0, *(len(part[0]) for part in parts[:-1])]).cumsum(0)
-    counts = torch.tensor([len(part[7]) for part in parts])
+    offsets = torch.tensor([0, *(len(part[0]) for part in parts[:-1])], device="cpu").cumsum(0)
+    counts = torch.tensor([len(part[7]) for part in parts], device="cpu")
     position = position + offsets.repeat_interleave(counts).to(position.device)
     starts = torch.bincount(position, minlength=len(index)).cumsum(0)
     apart = torch.zeros(n, dtype=torch.bool, device=index.device)
