@@ -32,7 +32,7 @@ callers = [threading.Thread(target=load) for _ in range(2)]
 for caller in callers:
     caller.start()
 children = [os.fork()]
-while children[-1] and len(children) < 200:
+while children[-1] and len(children) < 60:
     children.append(os.fork())
 if not children[-1]:
     signal.alarm(60)  # ends a child that hangs
