@@ -142,15 +142,15 @@ struct RandomBlock {
   T* out;  // (rows, cols)
 };
 
-// What such a block makes of a few words, without being held: z += V x.
+// What such a block makes of a few words, without being held: z += V x, at its rows of z.
 template <typename T>
 struct RandomProduct {
   std::uint64_t seed;
   std::uint32_t draw, plane;
-  std::int64_t rows, cols, texts;
+  std::int64_t first_row, rows, all_rows, cols, texts;
   T scale;
   const T* x;  // (texts, cols)
-  T* z;        // (texts, rows)
+  T* z;        // (texts, all_rows)
 };
 
 // Rows less a common shift, and their squared norms.

@@ -94,7 +94,9 @@ void bind_random(py::module_& m, const std::string& suffix) {
       m, "random_product" + suffix,
       [](const Product& product, int threads) { random_of<T>().product(product, threads); },
       field("seed", &Product::seed), field("draw", &Product::draw), field("plane", &Product::plane),
-      field("rows", &Product::rows), field("cols", &Product::cols), field("texts", &Product::texts),
+      field("first_row", &Product::first_row), field("rows", &Product::rows),
+      field("all_rows", &Product::all_rows), field("cols", &Product::cols),
+      field("texts", &Product::texts),
       field("scale", &Product::scale), field("x", &Product::x), field("z", &Product::z));
 }
 

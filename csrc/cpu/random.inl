@@ -137,7 +137,8 @@ void random_block(const RandomBlock<T>& in, int threads) {
 template <typename T>
 void random_product(const RandomProduct<T>& in, int threads) {
   const Source source = source_of(in);
-  for_rows(in, in.cols * (8 + in.texts), threads, [&](std::int64_t row) {
+  for_rows(in, in.cols * (8 + in.texts), threads, [&](std::int64_t number) {
+    const std::int64_t row = in.first_row + number;
     for_runs(source, static_cast<Bits32>(row), in.cols,
              [&](std::int64_t column, const float* normals, std::int64_t count) {
                for (std::int64_t b = 0; b < in.texts; ++b) {
@@ -145,7 +146,7 @@ void random_product(const RandomProduct<T>& in, int threads) {
                  T sum = 0;
 #pragma omp simd reduction(+ : sum)
                  for (std::int64_t l = 0; l < count; ++l) sum += static_cast<T>(normals[l]) * x[l];
-                 in.z[b * in.rows + row] += in.scale * sum;
+                 in.z[b * in.all_rows + row] += in.scale * sum;
                }
              });
   });

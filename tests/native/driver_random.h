@@ -43,6 +43,7 @@ std::vector<T> random_products(std::int64_t rows, std::int64_t cols, std::int64_
   RandomProduct<T> product{};
   product.seed = 3;
   product.rows = rows;
+  product.all_rows = rows;
   product.cols = cols;
   product.texts = texts;
   product.scale = T(0.5);

@@ -128,10 +128,10 @@ def test_lines_without_a_law(ax):
         ]
     ).plot(ax)
     assert list(lines(ax)) == [
-        "rf, d = 8",
+        "rf, d = 8: no slope, a single n",
         "drf, d = 8: slope -0.60",
-        "raf, d = 8",
-        "relu_raf, d = 8",
+        "raf, d = 8: no slope, an S is 0.0",
+        "relu_raf, d = 8: no slope, an S is nan",
     ]
     ax.figure.draw_without_rendering()
 

@@ -6,9 +6,11 @@ import json
 import os
 
 import pytest
+import torch
 
 from wsfast import __version__
 from wsfast._files import write_whole
+from wsfast._folder import machine
 from wsfast.reproduce.folder import cells_of
 
 
@@ -25,22 +27,23 @@ def test_same_settings_go_on(tmp_path):
         "ns": [2, 4],
         "model": None,
         "seed": 1,
+        **machine(torch.device("cpu")),
     }
 
 
 @pytest.mark.parametrize(
     ("experiment", "settings", "message"),
     [
-        ("sensitivity", {"n": 2, "seed": 2}, "seed was 1 and is 2"),
-        ("sensitivity", {"n": 3, "seed": 0}, "n was 2 and is 3; seed was 1 and is 0"),
-        ("sensitivity", {"n": 2}, "seed was 1 and is None"),
-        ("generalization", {"n": 2, "seed": 1}, "experiment was 'sensitivity' and is 'gen"),
+        ("sensitivity", {"n": 2, "seed": 2}, "(seed 1, now 2)"),
+        ("sensitivity", {"n": 3, "seed": 0}, "(n 2, now 3; seed 1, now 0)"),
+        ("sensitivity", {"n": 2}, "(seed 1, now None)"),
+        ("generalization", {"n": 2, "seed": 1}, "experiment 'sensitivity', now 'gen"),
     ],
 )
 def test_other_settings_are_refused(tmp_path, experiment, settings, message):
     cells = cells_of(tmp_path, "sensitivity", {"n": 2, "seed": 1})
     before = (cells / "settings.json").read_bytes()
-    with pytest.raises(ValueError, match="cells of other settings") as caught:
+    with pytest.raises(ValueError, match="begun with other settings") as caught:
         cells_of(tmp_path, experiment, settings)
     assert message in str(caught.value)
     assert (cells / "settings.json").read_bytes() == before
@@ -49,14 +52,29 @@ def test_other_settings_are_refused(tmp_path, experiment, settings, message):
 def test_another_version_is_refused(tmp_path, monkeypatch):
     cells_of(tmp_path, "sensitivity", {})
     monkeypatch.setattr("wsfast.reproduce.folder.__version__", "99")
-    with pytest.raises(ValueError, match=f"wsfast was '{__version__}' and is '99'"):
+    with pytest.raises(ValueError, match=f"wsfast '{__version__}', now '99'"):
+        cells_of(tmp_path, "sensitivity", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("torch", "install"), ("instruction set", "WSFAST_SIMD"), ("threads", "OMP_NUM_THREADS")],
+)
+def test_another_machine_is_refused(tmp_path, monkeypatch, name, way):
+    """Cells of two machines differ in their last digits: no folder mixes them."""
+    cells_of(tmp_path, "sensitivity", {})
+    there = machine(torch.device("cpu"))
+    monkeypatch.setattr(
+        "wsfast.reproduce.folder.machine", lambda device: {**there, name: "another"}
+    )
+    with pytest.raises(ValueError, match=rf"{name} .*, now 'another'.*\({name}: .*{way}"):
         cells_of(tmp_path, "sensitivity", {})
 
 
 def test_settings_that_cannot_be_read(tmp_path):
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "settings.json").write_text("{")
-    with pytest.raises(ValueError, match="is not JSON"):
+    with pytest.raises(ValueError, match="not a file that wsfast wrote: Expecting"):
         cells_of(tmp_path, "sensitivity", {})
 
 

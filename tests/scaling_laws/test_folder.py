@@ -15,6 +15,7 @@ import torch
 from scaling_laws.processes import STUDY
 
 import wsfast.scaling_laws.cells as cells_module
+import wsfast.scaling_laws.study as study_module
 from wsfast.scaling_laws.cells import Cell, Key, Store
 from wsfast.scaling_laws.measure import Measure
 from wsfast.scaling_laws.study import scaling
@@ -164,16 +165,19 @@ def test_foreign_files_are_left_alone(tmp_path):
     for name, content in foreign.items():
         (study / name).write_bytes(content)
     (study / "folder").mkdir()
-    wrong = [
-        b"",
-        b"[]",
-        b"null",
-        b"{}",
-        (tmp_path / "other" / "d4-n2-text0-draw0.json").read_bytes(),
-    ]
-    for content in wrong:
+    wrong = {
+        b"": "Expecting value",
+        b"[]": "other fields",
+        b"null": "other fields",
+        b"{}": "other fields",
+        b"\xff": "decode",
+        (tmp_path / "other" / "d4-n2-text0-draw0.json").read_bytes(): "of a study with other",
+    }
+    for content, reason in wrong.items():
         (study / "d4-n2-text0-draw0.json").write_bytes(content)
-        assert scaling(**SMALL, path=study).rows[0].S != expected.rows[0].S
+        with pytest.warns(RuntimeWarning, match=f"draw0.json' is computed again, .*{reason}"):
+            result = scaling(**SMALL, path=study)
+        assert result.rows[0].S != expected.rows[0].S
         assert scaling(**SMALL, path=study).rows == scaling(**SMALL).rows
     for name, content in foreign.items():
         assert (study / name).read_bytes() == content
@@ -183,7 +187,15 @@ def test_a_cell_of_another_name_is_not_taken(tmp_path):
     result = scaling(**SMALL, path=tmp_path)
     content = (tmp_path / "d4-n2-text0-draw0.json").read_bytes()
     (tmp_path / "d4-n2-text1-draw1.json").write_bytes(content)
-    assert scaling(**SMALL, path=tmp_path).rows == result.rows
+    with pytest.warns(RuntimeWarning, match="is another cell"):
+        assert scaling(**SMALL, path=tmp_path).rows == result.rows
+
+
+def test_a_cell_that_cannot_be_read_is_an_error(tmp_path):
+    """It is not computed again in silence: a folder stands where its file should be."""
+    (tmp_path / "d4-n2-text0-draw0.json").mkdir()
+    with pytest.raises(OSError, match="d4-n2-text0-draw0"):
+        scaling(**SMALL, path=tmp_path)
 
 
 def test_floats_keep_every_bit(tmp_path):
@@ -204,19 +216,19 @@ def test_floats_keep_every_bit(tmp_path):
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({}, {"seed": 1}, "has seed 0, this one has seed 1"),
-        ({}, {"map": "relu_raf"}, "has map 'raf', this one has map 'relu_raf'"),
-        ({}, {"starts": 2}, "has starts 4, this one has starts 2"),
-        ({}, {"radius": 1.0}, "has radius None, this one has radius 1.0"),
-        ({"positions": [0]}, {"positions": [0, 1]}, r"has positions \[0\], .* positions \[0, 1\]"),
-        ({"backend": "torch"}, {"backend": "reference"}, "has backend 'torch', .* 'reference'"),
-        ({}, {"texts": [TEXT], "ds": None}, "has Gaussian texts, this one has other texts"),
+        ({}, {"seed": 1}, "seed 0, now 1"),
+        ({}, {"map": "relu_raf"}, "map 'raf', now 'relu_raf'"),
+        ({}, {"starts": 2}, "starts 4, now 2"),
+        ({}, {"radius": 1.0}, "radius None, now 1.0"),
+        ({"positions": [0]}, {"positions": [0, 1]}, r"positions \[0\], now \[0, 1\]"),
+        ({"backend": "torch"}, {"backend": "reference"}, "backend 'torch', now 'reference'"),
+        ({}, {"texts": [TEXT], "ds": None}, r"texts 'gaussian', now \["),
         (
             {"texts": [TEXT], "ds": None},
             {"texts": [TEXT.double()], "ds": None},
-            "has other texts, this one has other texts",
+            r"texts \[.*\], now \[",
         ),
-        ({"map": "rf"}, {"map": "rf", "k": 5}, "has k None, this one has k 5"),
+        ({"map": "rf"}, {"map": "rf", "k": 5}, "k None, now 5"),
     ],
 )
 def test_other_settings(tmp_path, before, now, message):
@@ -231,7 +243,17 @@ def test_other_settings(tmp_path, before, now, message):
 def test_other_version(tmp_path, monkeypatch):
     scaling(**SMALL, path=tmp_path)
     monkeypatch.setattr("wsfast.scaling_laws.study.__version__", "9.9")
-    with pytest.raises(ValueError, match=r"this one has version '9\.9'"):
+    with pytest.raises(ValueError, match=r"version '.*', now '9\.9'"):
+        scaling(**SMALL, path=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["torch", "instruction set", "threads"])
+def test_a_folder_of_another_machine(tmp_path, monkeypatch, name):
+    """The table is to be that of one run, bit for bit."""
+    scaling(**SMALL, path=tmp_path)
+    there = study_module.machine(TEXT.device)
+    monkeypatch.setattr(study_module, "machine", lambda device: {**there, name: "another"})
+    with pytest.raises(ValueError, match=f"{name} .*, now 'another'.* take another folder"):
         scaling(**SMALL, path=tmp_path)
 
 
@@ -252,9 +274,10 @@ def test_studies_that_begin_at_the_same_time(tmp_path):
     )
     cell = Cell("raf", 3, 4, 0, 0, 1.0, 1)
     one.write(cell)
-    with pytest.raises(ValueError, match="has seed 0, this one has seed 1"):
+    with pytest.raises(ValueError, match="seed 0, now 1"):
         other.write(cell)
-    assert other.read(Key(4, 3, 0, 0)) is None
+    with pytest.warns(RuntimeWarning, match="computed again, .* of a study with other settings"):
+        assert other.read(Key(4, 3, 0, 0)) is None
     assert one.read(Key(4, 3, 0, 0)) == cell
 
 
@@ -273,7 +296,7 @@ def test_bad_paths(tmp_path):
         scaling(**SMALL, path=3)
     for content in (b"", b"[]", b"{}", b"text"):
         (tmp_path / "study.json").write_bytes(content)
-        with pytest.raises(ValueError, match="not a file that scaling"):
+        with pytest.raises(ValueError, match="not a file that wsfast"):
             scaling(**SMALL, path=tmp_path)
 
 

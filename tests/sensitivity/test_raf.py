@@ -140,9 +140,7 @@ def test_backends_agree(weight_fn, normalize):
             )
             for backend in ("reference", "torch", "native")
         ]
-        assert found[1] == pytest.approx(found[2], rel=1e-2)
-        # ReLU has many peaks, and the reference searches them without the smoothed starts.
-        assert min(found) >= (0.99 if weight_fn == "softmax" else 0.7) * max(found)
+        assert max(found) <= (1 + 1e-3) * min(found)
 
 
 def test_small_basis_loses_little():

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from wsfast import _native
 from wsfast._counter_random import random_block
+from wsfast._interrupt import rows_at_once
 from wsfast._plain import full_precision
 from wsfast._progress import Progress
 from wsfast._transforms import transformed
@@ -125,7 +126,10 @@ class RandomProjection:
             _multiply(z, words, self.parts(position, words.dtype))
 
     def matrix(self, dtype: torch.dtype) -> Tensor:
-        return torch.cat([self.block(i, dtype) for i in range(self.n)], 1)
+        V = torch.empty(self.k, self.n * self.d, dtype=dtype, device=self._make.device)
+        for i, block in enumerate(V.split(self.d, 1)):
+            block.copy_(self.block(i, dtype))
+        return V
 
 
 def random_layer(
@@ -146,18 +150,29 @@ class _Maker:
         self.native = native
 
     def matrix(self, plane: int, first: int, rows: int, cols: int, dtype: torch.dtype) -> Tensor:
-        if not self.native or transformed():
+        if transformed():  # no writing into what exists
             normals = random_block(self.seed, self.draw, plane, first, rows, cols, self.device)
             return normals.to(dtype).mul_(self.scale)
         out = torch.empty(rows, cols, dtype=dtype, device=self.device)
-        self._call("block", out, plane, first_row=first, rows=rows, cols=cols, out=out.data_ptr())
+        number = first
+        for block in out.split(_rows_at_once(cols) if self.native else _rows(cols)):
+            size = {"first_row": number, "rows": len(block), "cols": cols}
+            if self.native:
+                self._call("block", out, plane, **size, out=block.data_ptr())
+            else:
+                normals = random_block(self.seed, self.draw, plane, **size, device=self.device)
+                torch.mul(normals.to(dtype), self.scale, out=block)
+            number += len(block)
         return out
 
     def add_product(self, z: Tensor, plane: int, words: Tensor) -> None:
         """Add V_i x to `z` (B, k), contiguous."""
         x = words.contiguous()
-        sizes = {"texts": len(x), "rows": z.shape[1], "cols": x.shape[1]}
-        self._call("product", z, plane, **sizes, x=x.data_ptr(), z=z.data_ptr())
+        sizes = {"texts": len(x), "all_rows": z.shape[1], "cols": x.shape[1]}
+        at_once = _rows_at_once(x.shape[1])
+        for first in range(0, z.shape[1], at_once):
+            part = {"first_row": first, "rows": min(at_once, z.shape[1] - first)}
+            self._call("product", z, plane, **sizes, **part, x=x.data_ptr(), z=z.data_ptr())
 
     def _call(self, name: str, like: Tensor, plane: int, **arguments: int) -> None:
         kernel = f"random_{name}{32 if like.dtype == torch.float32 else 64}"
@@ -189,6 +204,11 @@ def project(projection: Projection, X: Tensor, bar: Progress | None = None) -> T
 
 def _rows(d: int) -> int:
     return max(1, _BLOCK // d)
+
+
+def _rows_at_once(d: int) -> int:
+    """Rows of V that one call of a kernel makes; a normal costs as much as some 64 products."""
+    return rows_at_once(64 * d)
 
 
 def _multiply(z: Tensor, words: Tensor, parts: Iterator[Tensor]) -> None:

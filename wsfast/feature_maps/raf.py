@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast import _backend, _checks, _native
 from wsfast._checks import Array, Texts
+from wsfast._interrupt import rows_at_once
 from wsfast._plain import full_precision, untraced
 from wsfast._transforms import padded, transformed
 from wsfast.feature_maps.kinks import relu
@@ -204,11 +205,7 @@ def _layer(
             return fused_features(words, queries, fn, mask, X.shape[-1] ** -0.5).contiguous()
         phi = _native_features(X.contiguous(), queries, fn, mask)
     elif backend == "torch" and fn.exponential:
-        words = X[:, None].expand_as(queries)
-        seen = None if part is None else part.unsqueeze(-2).expand(*queries.shape[:-1], X.shape[1])
-        phi = scaled_dot_product_attention(
-            queries, words, words, attn_mask=seen, scale=X.shape[-1] ** -0.5
-        )
+        phi = _plain_features(X, queries, mask)
     else:
         return attention_features(X[:, None], W, fn, part).contiguous()
     return (phi if part is None else phi * part.unsqueeze(-1)).contiguous()
@@ -228,6 +225,29 @@ def _queries(X: Tensor, W: Tensor) -> Tensor:
     rows = X.reshape(B * n, d)
     products = [(rows @ w).view(B, 1, n, d) for w in W]
     return products[0] if len(products) == 1 else torch.cat(products, 1)
+
+
+def _plain_features(X: Tensor, queries: Tensor, mask: Tensor | None) -> Tensor:
+    """φ (B, R, n, d) by PyTorch's fused attention: some texts, or rows of one, a call."""
+    B, R, n, d = queries.shape
+    words = X[:, None].expand_as(queries)
+    seen = None if mask is None else mask[:, None, None].expand(B, R, n, n)
+    texts, rows = rows_at_once(R * n * n * d), rows_at_once(R * n * d)
+    if texts >= B and rows >= n:
+        return scaled_dot_product_attention(queries, words, words, attn_mask=seen, scale=d**-0.5)
+    phi = torch.empty_like(queries)
+    for b in range(0, B, texts):
+        here = slice(b, b + texts)
+        for j in range(0, n, rows):
+            part = None if seen is None else seen[here, :, j : j + rows]
+            phi[here, :, j : j + rows] = scaled_dot_product_attention(
+                queries[here, :, j : j + rows],
+                words[here],
+                words[here],
+                attn_mask=part,
+                scale=d**-0.5,
+            )
+    return phi
 
 
 def _native_features(X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _checks
+from wsfast._interrupt import rows_at_once
 from wsfast._random import NORM_STREAM, normals
 from wsfast.feature_maps.kinks import root
 from wsfast.feature_maps.reference import attention_features
@@ -165,14 +166,20 @@ class RafProblem:
 
     def definition(self, index: Tensor, weight_fn: WeightFn | None = None) -> Definition:
         """The definition in float64, for `weight_fn` in place of the own one."""
-        # X, its gradient, the scores, the weights and their gradients, for each point.
-        row = 6 * 8 * self.n * (self.d + self.n)
 
         def phi(moved: Tensor) -> Tensor:
             return attention_features(moved, self.W, weight_fn or self.weight_fn)
 
         base = phi(self.X).flatten()
-        return Definition(phi, self.X, base, index, max(1, self.memory_budget // row))
+        return Definition(phi, self.X, base, index, self._texts_at_once)
+
+    @property
+    def _texts_at_once(self) -> int:
+        """Texts whose features, with their gradients, are formed together."""
+        # X, the products, the scores, the weights and their gradients, for each.
+        fitting = self.memory_budget // (6 * 8 * self.n * (self.d + self.n))
+        quick = rows_at_once(self.n * self.d * (self.d + 2 * self.n))
+        return max(1, min(fitting, quick))
 
     def chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
         """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
@@ -234,8 +241,7 @@ class RafProblem:
         """As `replaced_norms`: the word replaced in the text, and φ computed again."""
         before = attention_features(self.X, self.W, self.weight_fn)
         norms = []
-        # Texts, products, scores and weights, of each pair.
-        at_once = max(1, self.memory_budget // (6 * 8 * self.n * (self.d + self.n)))
+        at_once = self._texts_at_once
         for i, word in zip(index.split(at_once), words.split(at_once), strict=True):
             each = torch.arange(len(i), device=i.device)
             moved = self.X.expand(len(i), -1, -1).index_put((each, i), word)

@@ -10,6 +10,7 @@ from wsfast._extras import import_extra
 from wsfast.report import digits
 from wsfast.report.plot import new_axes
 from wsfast.report.table import aligned, counted
+from wsfast.scaling_laws.slope import NoSlopeError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +98,7 @@ def _slope(result: ScalingResult, along: str, at: int, name: str) -> str:
     """The slope of one line, for its label."""
     try:
         law = result.slope(along, at=at, map=name)
-    except ValueError:  # a single size, or an S that has no logarithm
-        return ""
+    except NoSlopeError as error:
+        return f": no slope, {error.reason}"
     interval = "" if math.isnan(law.low) else f" [{law.low:.2f}, {law.high:.2f}]"
     return f": slope {law.value:.2f}{interval}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from wsfast._files import write_whole
+import torch
+
+from wsfast._folder import keep_settings, machine
 from wsfast._version import __version__
 
 _SETTINGS = "settings.json"
@@ -29,31 +30,10 @@ def cells_of(out: Path, experiment: str, settings: dict[str, Any]) -> Path:
     OSError
         If the folder cannot be written.
     ValueError
-        If it holds cells of another experiment, of other settings or of another version.
+        If it holds cells of another experiment, of other settings, or of a machine whose numbers
+        differ in the last digits.
     """
     cells = out / "cells"
-    cells.mkdir(parents=True, exist_ok=True)
-    path = cells / _SETTINGS
-    asked = json.loads(json.dumps({"experiment": experiment, "wsfast": __version__, **settings}))
-    if path.exists():
-        _check_same(path, asked)
-    else:
-        write_whole(path, f"{json.dumps(asked, indent=2)}\n".encode())
+    asked = {"experiment": experiment, "wsfast": __version__, **settings}
+    keep_settings(cells / _SETTINGS, asked | machine(torch.device("cpu")), "out")
     return cells
-
-
-def _check_same(path: Path, asked: dict[str, Any]) -> None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"out: {str(path)!r} is not JSON: {error}") from error
-    if found == asked:
-        return
-    names = [name for name in {**asked, **found} if found.get(name) != asked.get(name)]
-    differences = "; ".join(
-        f"{name} was {found.get(name)!r} and is {asked.get(name)!r}" for name in names
-    )
-    raise ValueError(
-        f"out: {str(path.parent)!r} holds cells of other settings ({differences}): "
-        "take another folder, or delete this one"
-    )

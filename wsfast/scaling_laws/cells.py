@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wsfast._files import write_whole
+from wsfast._folder import keep_settings
+from wsfast._warn import warn
 from wsfast.feature_maps.names import MAPS
 
 _STUDY = "study.json"
@@ -85,15 +87,21 @@ class Store:
         self.digest = _digest(settings)
         self.checked = False
         if folder is not None and (folder / _STUDY).exists():
-            self._check()
+            self._keep()
 
     def read(self, key: Key) -> Cell | None:
-        """Give a finished cell; None where it is not there."""
+        """Give a finished cell; None where it is not there, or, with a warning, is not one."""
         if self.folder is None:
             return None
+        file = self._file(key)
         try:
-            return self._cell(key, json.loads(self._file(key).read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError):
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return self._cell(key, json.loads(content))
+        except ValueError as error:
+            warn(f"path: {os.fspath(file)!r} is computed again, as it is no cell of this: {error}")
             return None
 
     def write(self, cell: Cell) -> None:
@@ -101,7 +109,7 @@ class Store:
         if self.folder is None:
             return
         if not self.checked:
-            self._begin()
+            self._keep()
         content = {**cell._asdict(), "study": self.digest}
         content["S"] = None if math.isnan(cell.S) else cell.S
         key = Key(cell.d, cell.n, cell.text, cell.draw)
@@ -111,55 +119,26 @@ class Store:
         assert self.folder is not None
         return self.folder / f"d{key.d}-n{key.n}-text{key.text}-draw{key.draw}.json"
 
-    def _cell(self, key: Key, content: Any) -> Cell | None:
-        """The cell in a file's content; None or an error where it is not one of this study."""
-        if not isinstance(content, dict) or content.pop("study", None) != self.digest:
-            return None
+    def _cell(self, key: Key, content: Any) -> Cell:
+        """The cell in a file's content; ValueError where it is not that of this study."""
+        if not isinstance(content, dict) or set(content) != {*Cell._fields, "study"}:
+            raise ValueError("it has other fields")
+        if content.pop("study") != self.digest:
+            raise ValueError("it is of a study with other settings")
         if content["S"] is None:
             content["S"] = math.nan
         cell = Cell(**content)
-        return cell if (cell.d, cell.n, cell.text, cell.draw) == key else None
+        if (cell.d, cell.n, cell.text, cell.draw) != key:
+            raise ValueError("it is another cell")
+        return cell
 
-    def _begin(self) -> None:
-        """Write what the folder is for, unless it says so already."""
+    def _keep(self) -> None:
+        """See that the folder is for this study."""
         assert self.folder is not None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / _STUDY
-        if not file.exists():
-            write_whole(file, f"{json.dumps(self.settings, indent=2)}\n".encode())
-        self._check()
-
-    def _check(self) -> None:
-        """Compare with the study that is in the folder."""
-        assert self.folder is not None
-        file = self.folder / _STUDY
-        try:
-            found = json.loads(file.read_bytes())
-            if not isinstance(found, dict) or "map" not in found:
-                raise ValueError(found)
-        except ValueError as error:
-            raise ValueError(
-                f"path: expected a folder of a scaling study or a new one, but {os.fspath(file)!r} "
-                "is not a file that scaling() wrote"
-            ) from error
-        for name in {**self.settings, **found}:
-            here, there = self.settings.get(name), found.get(name)
-            if here != there:
-                raise ValueError(
-                    f"path: the study in {os.fspath(self.folder)!r} has {_setting(name, there)}, "
-                    f"this one has {_setting(name, here)}: continue it with the same settings, or "
-                    "take another folder"
-                )
         # The same settings may be written otherwise: 5 and 5.0.
-        self.digest = _digest(found)
+        self.digest = _digest(keep_settings(self.folder / _STUDY, self.settings, "path"))
         self.checked = True
 
 
 def _digest(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _setting(name: str, value: Any) -> str:
-    if name == "texts":
-        return "Gaussian texts" if value == "gaussian" else "other texts"
-    return f"{name} {value!r}"

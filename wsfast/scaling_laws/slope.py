@@ -51,6 +51,14 @@ class Slope:
         return float(math.exp(self.intercept) * size**self.value)
 
 
+class NoSlopeError(ValueError):
+    """Cells that no power law can be fitted to; `reason` is short enough for a legend."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def fit(
     cells: Sequence[Cell], along: str, *, confidence: float, resamples: int, seed: int
 ) -> Slope:
@@ -58,18 +66,22 @@ def fit(
 
     Raises
     ------
-    ValueError
+    NoSlopeError
         For fewer than two values of the variable `along`, or an S that has no logarithm.
     """
     for cell in cells:
         if not 0 < cell.S < math.inf:
-            raise ValueError(
+            raise NoSlopeError(
                 f"slope: log S needs S > 0, got {cell.S} for map {cell.map!r}, n = {cell.n}, "
-                f"d = {cell.d}, text {cell.text}, draw {cell.draw}"
+                f"d = {cell.d}, text {cell.text}, draw {cell.draw}",
+                f"an S is {cell.S}",
             )
     values, place = np.unique([getattr(cell, along) for cell in cells], return_inverse=True)
     if len(values) < 2:
-        raise ValueError(f"slope: expected at least 2 different {along}, got {values.tolist()}")
+        raise NoSlopeError(
+            f"slope: expected at least 2 different {along}, got {values.tolist()}",
+            f"a single {along}",
+        )
     x = np.log(values)[place]
     y = np.log([cell.S for cell in cells])
     keys = [(cell.text, cell.draw) for cell in cells]

@@ -16,6 +16,7 @@ from torch import Tensor
 from wsfast import _checks
 from wsfast._checks import Array
 from wsfast._checks import scaling as checks
+from wsfast._folder import machine
 from wsfast._progress import progress_bar
 from wsfast._version import __version__
 from wsfast._warn import warn
@@ -69,7 +70,8 @@ def scaling(
         A folder that keeps each cell as soon as it is finished. Called again with the same folder
         and settings, finished cells are read from it, so that a run that was killed goes on; `ns`,
         `ds` and `draws` may differ between calls. The table is the same, bit for bit, as that of
-        one undisturbed run. Several processes may work on one folder.
+        one undisturbed run; hence another version of PyTorch, instruction set, number of threads or
+        GPU is refused as other settings are. Several processes may work on one folder.
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take, beyond copies of the texts and weights.
     progress : bool, default False
@@ -87,14 +89,15 @@ def scaling(
     ------
     TypeError, ValueError
         For an unknown map or option, a wrong type, shape or size, or a folder that holds a study
-        with other settings; the message names the first that differs.
+        with other settings; the message names those that differ.
     OSError
         If the folder cannot be written to.
 
     Warns
     -----
     RuntimeWarning
-        Where S is NaN, because the features are zero.
+        Where S is NaN, because the features are zero, and where a file in the folder that has the
+        name of a cell is not one.
 
     Notes
     -----
@@ -133,7 +136,7 @@ def scaling(
         **{name: _described(name, value, path is not None) for name, value in options.items()},
         "version": __version__,
     }
-    store = Store(folder, settings)
+    store = Store(folder, settings | machine(device))
     keys = list(_in_order_of_work(lengths, dimensions, draws, given))
     measure = Measure(feature_map, seed=seed, memory_budget=memory_budget, options=options)
 
