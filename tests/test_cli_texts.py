@@ -152,7 +152,7 @@ ROWS = """\
 {"text": "so it"}
 {"text": ""}
 {"text": 7}
-{"text": 
+{"text":
 {"label": 1}
 {"text": "\\u200b"}
 {"text": "\\ud83d"}

@@ -18,7 +18,7 @@ _ARGUMENTS = (
     "candidates", "column", "draws", "file", "layer", "max_tokens", "model", "out", "position",
     "radius", "replace", "seed", "tokens", "weight_fn",
 )  # fmt: skip
-_FIRST = re.compile(rf"({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
+_FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
 _GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")
 # Options of every text alike; what is said of one of them ends the run.
 _OF_ALL = ("--candidates", "--draws", "--layer", "--model", "--out", "--radius", "--seed")
@@ -71,13 +71,16 @@ def check_characters(args: argparse.Namespace) -> None:
     The names of files may be anything, and a text that is no text is left out like any other.
     """
     for name, value in vars(args).items():
-        if not isinstance(value, str):
-            continue
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            argument = "TEXT" if name in ("a", "b") else _flag(name)
-            raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
+        if isinstance(value, str):
+            check_utf_8("TEXT" if name in ("a", "b") else _flag(name), value)
+
+
+def check_utf_8(argument: str, value: str) -> None:
+    """Refuse what no file in UTF-8 can hold: bytes of an argument in another encoding."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
 
 
 def is_of_all_texts(error: Exception) -> bool:
@@ -95,7 +98,9 @@ def with_flags(error: BaseException, number: int = 0) -> str:
     message = " ".join(str(error).splitlines()) or type(error).__name__
     if isinstance(error, MemoryError) or _NO_MEMORY in message:
         return f"there is not enough memory, --max-tokens makes texts shorter: {message}"
-    message = _FIRST.sub(lambda found: _flag(found[1]), message, count=1)
+    if isinstance(error, InputError):
+        return message
+    message = _FIRST.sub(lambda found: _flag(found[1]), message)
     for argument, flag in _WRITTEN.items():
         message = message.replace(argument, flag)
     message = _GIVEN.sub(lambda found: f"{_flag(found[1])} {found[3]}", message)
