@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 from collections.abc import Sequence
 from importlib import import_module
@@ -96,5 +97,7 @@ def _complete(parser: argparse.ArgumentParser) -> None:
 def _info(_: argparse.Namespace) -> int:
     from wsfast import show_config
 
-    show_config()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        show_config()
+    streams.write(printed.getvalue())
     return 0
