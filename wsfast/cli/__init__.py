@@ -52,7 +52,7 @@ def _status(argv: Sequence[str] | None) -> int:
         parser = _parser()
         _complete(parser)
         args = parser.parse_args(argv)
-        errors.check_characters(args)
+        errors.read_as_utf_8(args)
         status: int = args.run(args)
     except SystemExit as stop:  # of argparse, which has printed the help or the error
         return stop.code if isinstance(stop.code, int) else _BAD_INPUT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dis
+import os
 import re
 import traceback
 
@@ -65,14 +66,25 @@ def report(error: BaseException) -> str:
     return f"internal error:\n{lines}wsfast: please report this, it is a fault of wsfast"
 
 
-def check_characters(args: argparse.Namespace) -> None:
-    """Refuse an option that is not in the encoding of the terminal.
+def read_as_utf_8(args: argparse.Namespace) -> None:
+    """Read texts and options as UTF-8, whatever the locale; refuse an option that is none.
 
     The names of files may be anything, and a text that is no text is left out like any other.
     """
     for name, value in vars(args).items():
-        if isinstance(value, str):
-            check_utf_8("TEXT" if name in ("a", "b") else _flag(name), value)
+        if isinstance(value, list):
+            setattr(args, name, list(map(_decoded, value)))
+        elif isinstance(value, str):
+            setattr(args, name, _decoded(value))
+            check_utf_8("TEXT" if name in ("a", "b") else _flag(name), getattr(args, name))
+
+
+def _decoded(value: str) -> str:
+    """An argument as UTF-8 reads it; as Python did, which knows the locale, where that fails."""
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        return value
 
 
 def check_utf_8(argument: str, value: str) -> None:
