@@ -43,7 +43,7 @@ def opened(monkeypatch):
 def full():
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
-    return lambda: open("/dev/full", "wb", buffering=0)
+    return lambda: io.FileIO("/dev/full", "w")
 
 
 # -- standard streams ------------------------------------------------------------------------------
@@ -85,10 +85,12 @@ def test_work_with_closed_streams(monkeypatch, tmp_path):
     assert path.read_text(encoding="utf-8").endswith("</html>\n")
 
 
-@pytest.mark.parametrize("command", [*COMMANDS[:-1], "--version"])
+@pytest.mark.parametrize(
+    "command", [*(f"{command} --help" for command in COMMANDS), "--version", "info", ""]
+)
 def test_help_on_a_full_disk(opened, capsys, full, command):
     opened("stdout", full())
-    assert main([*command.split(), *([] if command == "--version" else ["--help"])]) == 2
+    assert main(command.split()) == 2
     err = capsys.readouterr().err
     assert err.startswith("wsfast: error: standard output cannot be written: No space left")
     assert err.count("\n") == 1
@@ -115,7 +117,7 @@ def test_stderr_on_a_full_disk(opened, full):
 def test_reader_that_leaves(opened, capsys, command):
     read, write = os.pipe()
     os.close(read)
-    opened("stdout", open(write, "wb", buffering=0))
+    opened("stdout", io.FileIO(write, "w"))
     assert main(command) == 141
     assert capsys.readouterr().err == ""
 
@@ -154,6 +156,12 @@ def test_arguments_that_are_not_utf_8(capsys, arguments, message):
 
 
 @needs_text
+def test_utf_8_in_a_locale_of_ascii(capsys):
+    """Where Python keeps the bytes of an argument as escapes."""
+    assert run(capsys, *SCORE, "so \udce2\udc80\udca6") == run(capsys, *SCORE, "so …")
+
+
+@needs_text
 def test_file_names_that_are_not_utf_8(capsys, tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
     try:
@@ -183,20 +191,19 @@ def test_interrupt(capsys, monkeypatch, error):
 
 @pytest.mark.deep
 @needs_text
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize(
     ("redirection", "status"),
     [(">&-", 0), ("<&-", 0), ("2>&-", 0), (">&- <&- 2>&-", 0), (">/dev/full", 2), ("| true", 141)],
 )
 @pytest.mark.parametrize("arguments", ["--help", "score --help", "info", "score 'so it … √'"])
-def test_streams_of_a_process(arguments, redirection, status, encoding):
+def test_streams_of_a_process(arguments, redirection, status):
     code = "import sys; from wsfast.cli import main; sys.exit(main())"
     line = f"set -o pipefail; {sys.executable} -c '{code}' {arguments} {redirection}"
     done = subprocess.run(
         ["bash", "-c", line],
         capture_output=True,
         check=False,
-        env={**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        env={**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     )
     assert done.returncode in {status, 0 if status == 141 else status}
     assert b"Traceback" not in done.stderr
@@ -333,7 +340,7 @@ def test_a_full_disk_leaves_no_cut_file(capsys, tmp_path, monkeypatch, full, arg
     true = type(tmp_path).open
 
     def narrow(self, mode="r", *rest, **options):
-        if "x" not in mode:
+        if "x" not in mode or self.parent != type(tmp_path)():
             return true(self, mode, *rest, **options)
         true(self, mode).close()
         return full()
@@ -364,9 +371,11 @@ def test_a_name_as_long_as_the_system_takes(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_interrupted_file_is_none(tmp_path, error):
-    with pytest.raises(error), whole_file(tmp_path / "a") as file:
-        file.write(b"so")
+    def stop(_):
         raise error
+
+    with pytest.raises(error), whole_file(tmp_path / "a") as file:
+        stop(file.write(b"so"))
     assert os.listdir(tmp_path) == []
 
 

@@ -7,9 +7,10 @@ import io
 import json
 import math
 
+import pytest
 from report.results import many, one
 
-from wsfast.report.export import json_line, write_csv_header, write_csv_rows
+from wsfast.report.export import json_line, to_json, write_csv_header, write_csv_rows, writer
 from wsfast.report.view import view_of
 
 THIRD = 1 / 3
@@ -29,6 +30,24 @@ def test_csv():
         ["7", "0", 'a,"b"\n', repr(THIRD)],
         ["7", "1", "c", ""],
     ]
+
+
+@pytest.mark.parametrize("word", ["a\rb", "a\r\nb", "a\nb", 'a"b', "=1+1", " a ", "\t"])
+def test_csv_gives_every_word_back(word):
+    stream = io.StringIO(newline="")
+    writer(stream).writerow([word, "b"])
+    assert list(csv.reader(io.StringIO(stream.getvalue(), newline=""))) == [[word, "b"]]
+    assert stream.getvalue().endswith("b\n")
+    assert not stream.getvalue().endswith("\r\n")
+
+
+def test_json_has_no_nan_and_no_infinity():
+    record = {"a": [math.nan, 1.0, {"b": -math.inf}], "c": (math.inf, "d"), "e": None}
+    assert json.loads(to_json(record)) == {
+        "a": [None, 1.0, {"b": None}],
+        "c": [None, "d"],
+        "e": None,
+    }
 
 
 def test_csv_with_draws():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 from collections.abc import Sequence
 from importlib import import_module
@@ -51,7 +52,7 @@ def _status(argv: Sequence[str] | None) -> int:
         parser = _parser()
         _complete(parser)
         args = parser.parse_args(argv)
-        errors.check_characters(args)
+        errors.read_as_utf_8(args)
         status: int = args.run(args)
     except SystemExit as stop:  # of argparse, which has printed the help or the error
         return stop.code if isinstance(stop.code, int) else _BAD_INPUT
@@ -96,5 +97,7 @@ def _complete(parser: argparse.ArgumentParser) -> None:
 def _info(_: argparse.Namespace) -> int:
     from wsfast import show_config
 
-    show_config()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        show_config()
+    streams.write(printed.getvalue())
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dis
+import os
 import re
 import traceback
 
@@ -18,7 +19,7 @@ _ARGUMENTS = (
     "candidates", "column", "draws", "file", "layer", "max_tokens", "model", "out", "position",
     "radius", "replace", "seed", "tokens", "weight_fn",
 )  # fmt: skip
-_FIRST = re.compile(rf"({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
+_FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
 _GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")
 # Options of every text alike; what is said of one of them ends the run.
 _OF_ALL = ("--candidates", "--draws", "--layer", "--model", "--out", "--radius", "--seed")
@@ -65,19 +66,33 @@ def report(error: BaseException) -> str:
     return f"internal error:\n{lines}wsfast: please report this, it is a fault of wsfast"
 
 
-def check_characters(args: argparse.Namespace) -> None:
-    """Refuse an option that is not in the encoding of the terminal.
+def read_as_utf_8(args: argparse.Namespace) -> None:
+    """Read texts and options as UTF-8, whatever the locale; refuse an option that is none.
 
     The names of files may be anything, and a text that is no text is left out like any other.
     """
     for name, value in vars(args).items():
-        if not isinstance(value, str):
-            continue
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            argument = "TEXT" if name in ("a", "b") else _flag(name)
-            raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
+        if isinstance(value, list):
+            setattr(args, name, list(map(_decoded, value)))
+        elif isinstance(value, str):
+            setattr(args, name, _decoded(value))
+            check_utf_8("TEXT" if name in ("a", "b") else _flag(name), getattr(args, name))
+
+
+def _decoded(value: str) -> str:
+    """An argument as UTF-8 reads it; as Python did, which knows the locale, where that fails."""
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        return value
+
+
+def check_utf_8(argument: str, value: str) -> None:
+    """Refuse what no file in UTF-8 can hold: bytes of an argument in another encoding."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
 
 
 def is_of_all_texts(error: Exception) -> bool:
@@ -95,7 +110,9 @@ def with_flags(error: BaseException, number: int = 0) -> str:
     message = " ".join(str(error).splitlines()) or type(error).__name__
     if isinstance(error, MemoryError) or _NO_MEMORY in message:
         return f"there is not enough memory, --max-tokens makes texts shorter: {message}"
-    message = _FIRST.sub(lambda found: _flag(found[1]), message, count=1)
+    if isinstance(error, InputError):
+        return message
+    message = _FIRST.sub(lambda found: _flag(found[1]), message)
     for argument, flag in _WRITTEN.items():
         message = message.replace(argument, flag)
     message = _GIVEN.sub(lambda found: f"{_flag(found[1])} {found[3]}", message)

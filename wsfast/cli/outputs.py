@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from wsfast.cli.errors import InputError
+from wsfast.cli.errors import InputError, check_utf_8
 
 _PAGES = ("html", "htm")
 
@@ -36,7 +36,8 @@ def check_page(flag: str, path: Path | None) -> None:
 
 
 def check_folder(flag: str, path: Path) -> None:
-    """Refuse a folder that cannot be made, or not be written into."""
+    """Refuse a folder that cannot be made, or not be written into, or that no report can name."""
+    check_utf_8(flag, str(path))
     _check_name(flag, path)
     there = path
     while not os.path.lexists(there) and there != there.parent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -30,9 +31,17 @@ def prepared() -> Iterator[None]:
                 continue
             stream = getattr(sys, name)
             if hasattr(stream, "reconfigure"):
-                stack.callback(stream.reconfigure, errors=stream.errors)
+                stack.callback(_restore, stream, stream.errors)
                 stream.reconfigure(errors="backslashreplace")
         yield
+
+
+def _restore(stream: io.TextIOWrapper, errors: str | None) -> None:
+    try:
+        stream.reconfigure(errors=errors)  # flushes first
+    except OSError:
+        _abandon(stream)
+        stream.reconfigure(errors=errors)
 
 
 def _take_numbers() -> None:

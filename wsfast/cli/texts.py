@@ -17,7 +17,7 @@ from wsfast.cli import errors, streams
 from wsfast.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from wsfast.text.files import Row
+    from wsfast.cli.files import Row
 
 T = TypeVar("T")
 
@@ -189,7 +189,7 @@ class Batch:
 
 def read_words(path: Path) -> list[str]:
     """The words of a file, one a line or in a table; an error for one that is no text."""
-    from wsfast.text.files import read_texts
+    from wsfast.cli.files import read_texts
 
     words = []
     for number, word, problem in read_texts(path):
@@ -203,7 +203,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
-    from wsfast.text.files import read_stream, read_texts, row_of
+    from wsfast.cli.files import read_stream, read_texts, row_of
 
     if args.text and args.file is not None:
         raise InputError("give either TEXT or --file")

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from wsfast.text.files import read_stream, read_texts, row_of
+from wsfast.cli.files import read_stream, read_texts, row_of
 
 needs_parquet = pytest.mark.needs("parquet")
 
@@ -213,7 +213,7 @@ def test_bad_files(write, name, content, column, message):
 def test_bad_columns_of_parquet(parquet):
     with pytest.raises(ValueError, match=COLUMNS):
         list(read_texts(parquet({"review": ["x"], "stars": [1]})))
-    with pytest.raises(ValueError, match="'stars' in .* holds int64, not texts"):
+    with pytest.raises(ValueError, match=r"'stars' in .* holds int64, not texts"):
         list(read_texts(parquet({"review": ["x"], "stars": [1]}), "stars"))
 
 
