@@ -82,11 +82,12 @@ def _starts(
     starts = [True]
     for i in range(1, len(offsets)):
         (_, end), (start, stop) = offsets[i - 1], offsets[i]
+        shared = start in inner or start < min(end, stop)
         blank = any(map(str.isspace, text[end:start])) or text[start:stop][:1].isspace()
-        if special[i] or special[i - 1] or blank:
+        if special[i] or special[i - 1]:
             starts.append(True)
-        elif start in inner or start < min(end, stop):
-            starts.append(False)
+        elif shared or blank:
+            starts.append(not shared)
         elif word_ids[i] != word_ids[i - 1]:
             starts.append(not boundaries.joined(text, start))
         else:
