@@ -176,7 +176,7 @@ def candidates(value: Any, own: Any, V: int, inputs: Inputs) -> Candidates:
 
 def _everywhere(chosen: Tensor | slice, V: int, own: Tensor) -> Allowed:
     """The same rows at all positions, but each position's own."""
-    mask = torch.zeros(V, dtype=torch.bool)
+    mask = torch.zeros(V, dtype=torch.bool, device="cpu")
     mask[chosen] = True
     return Allowed(mask.to(own.device).expand(len(own), V), own)
 

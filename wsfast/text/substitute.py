@@ -371,8 +371,7 @@ def _means(
 ) -> list[Substitution]:
     """Pairs that are among the best of any draw, best mean over all draws first; k of them."""
     positions, candidates = (
-        torch.as_tensor(array).flatten().tolist()
-        for array in (result.top_position, result.top_candidate)
+        array.flatten().tolist() for array in (result.top_position, result.top_candidate)
     )
     pairs = sorted({(i, v) for i, v in zip(positions, candidates, strict=True) if v >= 0})
     rows = sorted({v for _, v in pairs})
@@ -390,7 +389,7 @@ def _means(
         full=True,
         backend=options["backend"],
     )
-    means = torch.as_tensor(found.table).mean(0)
+    means = torch.as_tensor(found.table, device=embedded.X.device).mean(0)
     sign = -1 if result.largest else 1
     pairs.sort(key=lambda pair: sign * float(means[pair[0], column[pair[1]]]))
     words = result.words or []
