@@ -105,6 +105,18 @@ def test_json_holds_the_figures_of_the_library(capsys, words):
     assert (record["S"], record["radius"]) == (float(found.sensitivity), found.sensitivity.radius)
     assert (record["text"], record["model"], record["layer"]) == (0, "minilm", "words")
     assert record["info"]["seed"] == 3
+    assert record["info"]["weights"] == "random"
+
+
+@needs_text
+def test_words_left_out_are_said(capsys, words):
+    text = "the film I've seen, much"
+    _, out, _ = run(capsys, "substitute", text, "--candidates", words)
+    assert out.splitlines()[-1] == "not replaced: 1 word of several tokens, 1 punctuation mark"
+    _, out, _ = run(capsys, "substitute", text, "--candidates", words, "--json")
+    record = json.loads(out)
+    assert record["left_out"] == {"split": 1, "punctuation": 1}
+    assert {row["position"] for row in record["replacements"]} == {0, 1, 3, 5}
 
 
 @needs_text

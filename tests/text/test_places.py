@@ -120,6 +120,8 @@ def test_word_that_max_tokens_cuts_is_not_replaced():
     assert (rows, left) == ([(0, "so")], (1, 0))
     rows, left = old("so muchness", max_tokens=2, replace="all")
     assert (rows, left) == ([(0, "so"), (1, "much")], (0, 0))
+    assert old("so ภาษาไทย นาง", max_tokens=2)[0] == [(0, "so"), (1, "ภาษาไทย")]
+    assert old("muchness so", max_tokens=3)[1] == (1, 0)
 
 
 def test_words_of_other_tokenizers(byte_level, unsplit):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from wsfast.text.compare import Comparison, compare
 from wsfast.text.embed import embed
 from wsfast.text.embedded import Embedded
+from wsfast.text.places import LeftOut
 from wsfast.text.reviews import Review, imdb_reviews
 from wsfast.text.substitute import Replacement, Replacements, substitute
 
 __all__ = [
     "Comparison",
     "Embedded",
+    "LeftOut",
     "Replacement",
     "Replacements",
     "Review",

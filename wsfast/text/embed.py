@@ -123,6 +123,7 @@ def embed(
                 model=name,
                 layer=layer,
                 token_ids=encoding.inputs["input_ids"],
+                cut=encoding.cut,
             )
         )
     return results[0] if isinstance(texts, str) else results

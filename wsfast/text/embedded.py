@@ -34,6 +34,8 @@ class Embedded:
         Layer that the vectors come from.
     token_ids : list of int, length n
         Rows of the model's table that the tokens stand for.
+    cut : bool
+        Whether the last word is not whole, as the text was cut inside it.
     """
 
     text: str = field(repr=False)
@@ -45,6 +47,7 @@ class Embedded:
     model: str
     layer: int | str
     token_ids: list[int] = field(default_factory=list, repr=False)
+    cut: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -111,15 +111,13 @@ def _caseless(text: str) -> str:
 def _kinds(embedded: Embedded) -> list[str]:
     """The first choice of `replace` that takes each token; another name where none does."""
     text, inner = embedded.text, boundaries.inner_places(embedded.text)
-    n, end = len(embedded), max(stop for _, stop in embedded.offsets)
     kinds = []
     for start, stop in embedded.word_spans:
         spans = embedded.offsets[start:stop]
         shown = [text[slice(*span)].strip() for span in spans]
         if not any(shown):
             kinds += ["blank"] * len(spans)
-        # The end of a word may have been cut off.
-        elif len(spans) == 1 and not (stop == n and boundaries.joined(text, end)):
+        elif len(spans) == 1 and not (embedded.cut and stop == len(embedded)):
             kinds.append("words" if any(map(str.isalnum, shown[0])) else "whole")
         else:
             # Tokens that share a character have no text of their own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wsfast.text import boundaries
@@ -22,6 +22,7 @@ class Encoding:
     starts_word: list[bool]
     offsets: list[tuple[int, int]]
     special: list[bool]
+    cut: bool = False
 
     def take(self, keep: list[int]) -> Encoding:
         """Return the encoding of the tokens at positions `keep` alone."""
@@ -31,6 +32,7 @@ class Encoding:
             starts_word=[self.starts_word[i] for i in keep],
             offsets=[self.offsets[i] for i in keep],
             special=[self.special[i] for i in keep],
+            cut=self.cut,
         )
 
 
@@ -57,9 +59,10 @@ def encode(tokenizer: Any, text: str, max_tokens: int | None) -> Encoding:
     )
     if max_tokens is None:
         return full
-    own = [i for i, flag in enumerate(special) if not flag][:max_tokens]
+    own = [i for i, flag in enumerate(special) if not flag]
     added = [i for i, flag in enumerate(special) if flag]
-    return full.take(sorted(own + added))
+    kept = full.take(sorted(own[:max_tokens] + added))
+    return replace(kept, cut=not all(full.starts_word[i] for i in own[max_tokens:][:1]))
 
 
 def _starts(
@@ -79,11 +82,12 @@ def _starts(
     starts = [True]
     for i in range(1, len(offsets)):
         (_, end), (start, stop) = offsets[i - 1], offsets[i]
+        shared = start in inner or start < min(end, stop)
         blank = any(map(str.isspace, text[end:start])) or text[start:stop][:1].isspace()
-        if special[i] or special[i - 1] or blank:
+        if special[i] or special[i - 1]:
             starts.append(True)
-        elif start in inner or start < min(end, stop):
-            starts.append(False)
+        elif shared or blank:
+            starts.append(not shared)
         elif word_ids[i] != word_ids[i - 1]:
             starts.append(not boundaries.joined(text, start))
         else:
