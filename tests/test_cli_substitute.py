@@ -13,6 +13,7 @@ import pytest
 from command import in_process, refuses, run
 
 import wsfast
+from wsfast.report.digits import column
 
 needs_text = pytest.mark.needs("text")
 
@@ -44,10 +45,12 @@ def test_text_table_and_gaps(capsys, words, found):
     assert text == TEXT
     assert header.split() == ["rank", "position", "word", "new", "word", "change", "distance"]
     assert len(rows) == 5
+    values = column([row.value for row in found.replacements], 4)
+    distances = column([row.distance for row in found.replacements], 3)
     for rank, (line, row) in enumerate(zip(rows, found.replacements, strict=True), 1):
         assert line.split() == [
             *(str(rank), str(row.position), row.old, "->", row.new),
-            *(f"{row.value:.4g}", f"{row.distance:.3g}"),
+            *(values[rank - 1], distances[rank - 1]),
         ]
     assert f"{found.replacements[0].new!r} makes {100 * found.gap:.3g} % of S" in ball
     assert f"{float(found.sensitivity):.4f}" in ball
@@ -227,7 +230,9 @@ def test_html_is_a_page_of_its_own(capsys, tmp_path, words):
     assert text in page.cells
     found = wsfast.substitute(text, candidates=WORDS, top_k=3)
     for row in found.replacements:
-        assert {row.new, row.text, f"{row.value:.4g}"} <= set(page.cells)
+        assert {row.new, row.text, *column([row.value for row in found.replacements], 4)} <= {
+            *page.cells
+        }
     assert f"{100 * found.gap:.3g} %" in source
 
 
