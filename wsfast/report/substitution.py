@@ -151,7 +151,7 @@ def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
         ax.set_xticks([])
         ax.set_yticks([])
         return ax
-    best = significant(float(grid.values[grid.best, 0]))
+    best = significant(float(grid.values[grid.best, 0]), 4)
     ax.set_title(f"{head} {best}\n{scope}", fontsize="medium")
     image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
     image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges
