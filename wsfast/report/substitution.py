@@ -47,14 +47,14 @@ def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
 
 
 def describe(result: SubstitutionResult) -> str:
-    """Two lines: the change and its words (or the range of changes), then sizes and backend."""
+    """The change and its words (or the range of changes), sizes and backend, of what it is one."""
     values = to_numpy(result.value)
     if values.size == 1:
         head = summary(result.top(), largest=result.largest)
     else:
         low, high = column(extremes(values))
         head = f"{_extreme(result.largest)} change from {low} to {high}"
-    return f"SubstitutionResult({head}\n  {', '.join(_about(result))})"
+    return f"SubstitutionResult({head}\n  {', '.join(_about(result))}\n  {of_map(result.info)})"
 
 
 def _about(result: SubstitutionResult) -> list[str]:
