@@ -12,6 +12,7 @@ import pytest
 from command import in_process, refuses, run
 
 import wsfast
+from wsfast.report.digits import significant
 from wsfast.text import models
 
 needs_text = pytest.mark.needs("text")
@@ -161,8 +162,9 @@ def test_compare_prints_what_changes(capsys):
     assert (status, err) == (0, "")
     first, random, heads = out.splitlines()
     assert first == "'much' -> 'smile' at position 3 in 'I love her much'"
-    assert f"change {found.random.change:.4f}" in random
-    assert f"layer {found.head[0]}, head {found.head[1]}: {found.head_change.max():.4f}" in heads
+    assert f"change {significant(found.random.change, 4)}" in random
+    largest = significant(float(found.head_change.max()), 4)
+    assert f"layer {found.head[0]}, head {found.head[1]}: {largest}" in heads
 
 
 @needs_text

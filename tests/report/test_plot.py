@@ -42,7 +42,7 @@ def test_a_bar_for_each_word(ax):
     assert [label.get_fontweight() for label in labels] == ["normal", "normal", "bold", "normal"]
     assert not any(label.get_parse_math() for label in labels)
     assert ax.get_title() == (
-        "word sensitivity S = 3.000\nof the feature map; found by search, a lower bound"
+        "word sensitivity S = 3.000\nof the feature map\nfound by search, a lower bound"
     )
     ax.figure.draw_without_rendering()
 

@@ -92,7 +92,7 @@ def test_cells_are_the_changes(ax, kind):
     assert labels(ax.get_yticklabels()) == ["$a", "b$", "c"]
     assert (bold(ax.get_xticklabels()), bold(ax.get_yticklabels())) == (["$"], ["b$"])
     assert frame(ax) == (1, 0)
-    assert ax.get_title() == "largest relative change 7.0000\nof the feature map"
+    assert ax.get_title() == "largest relative change 7.000\nof the feature map"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("new word", "word")
     ax.figure.draw_without_rendering()
 
@@ -105,7 +105,7 @@ def test_numbers_without_labels(ax):
     assert labels(ax.get_xticklabels()) == ["2", "0", "1"]
     assert labels(ax.get_yticklabels()) == ["0", "1", "2"]
     assert frame(ax) == (2, 0)
-    assert ax.get_title() == "smallest relative change 0.50000\nof the feature map"
+    assert ax.get_title() == "smallest relative change 0.5000\nof the feature map"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("candidate", "position")
 
 

@@ -288,7 +288,8 @@ def test_vocabulary_is_read_once(monkeypatch, chosen):
     substitution_sensitivity(texts, E, torch.stack([W, W.T]), candidates=chosen, top_k=1)
     tiles = -(-size // 64)
     assert sum(reads[:tiles]) == size
-    assert sum(reads[tiles:]) < 0.2 * size
+    # Of each of four searches the eight best candidates, to verify and then to show.
+    assert sum(reads[tiles:]) <= 4 * 2 * (8 + 2)
     # Where they are held one by one, it is read for each.
     reads.clear()
     substitution_sensitivity(texts, E, W, candidates=chosen, top_k=1, memory_budget=1)

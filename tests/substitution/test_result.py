@@ -348,7 +348,8 @@ def test_sensitivities_saved_without_the_name_of_their_class_are_read(tmp_path):
 def test_repr_of_one_value():
     assert repr(make()) == (
         "SubstitutionResult(largest change 7.0000: candidate 0 at position 1\n"
-        "  3 words, 3 candidates, backend torch)"
+        "  3 words, 3 candidates, backend torch\n"
+        "  of the feature map)"
     )
     assert repr(make(largest=False).with_words(WORDS).with_names(NAMES)).startswith(
         "SubstitutionResult(smallest change 0.50000: 'her' -> 'é' at position 2\n"
@@ -357,9 +358,10 @@ def test_repr_of_one_value():
 
 
 def test_repr_of_many_values():
-    assert repr(make(("texts", "draws"), info={"candidates": 1})) == (
+    assert repr(make(("texts", "draws"), info={"candidates": 1, "map": "raf"})) == (
         "SubstitutionResult(largest change from 7.000 to 28.000\n"
-        "  2 texts, 2 draws, up to 3 words, 1 candidate)"
+        "  2 texts, 2 draws, up to 3 words, 1 candidate\n"
+        "  of one layer of random attention, not of a whole model)"
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from text.test_other_models import SIZES, byte_level_tokenizer, unsplit_tokenizer
 
 import wsfast
+from wsfast.report.digits import significant
 from wsfast.text import embed, models
 from wsfast.text.compare import compare
 
@@ -290,10 +291,10 @@ def test_not_a_text(a, b, name):
 def test_repr_has_the_numbers(love):
     text = repr(love)
     assert text.startswith("Comparison('much' -> 'smile' at position 3 in 'I love her much'")
-    assert f"{love.random.change:.4f}" in text
-    assert f"{love.random.map_change:.4f}" in text
+    assert significant(love.random.change, 4) in text
+    assert significant(love.random.map_change, 4) in text
     layer, head = love.head
-    assert f"layer {layer}, head {head}: {love.head_change.max():.4f}" in text
+    assert f"layer {layer}, head {head}: {significant(float(love.head_change.max()), 4)}" in text
     assert "tensor" not in text
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import wsfast
+from wsfast.report.digits import significant
 from wsfast.text import embed, models, vocabulary
 from wsfast.text.compare import compare
 from wsfast.text.substitute import Replacement, Replacements, substitute
@@ -434,10 +435,10 @@ def test_repr_is_short(few, love):
     lines = repr(few).splitlines()
     assert lines[0] == f"Replacements({TEXT}"
     assert lines[1].strip() == (
-        f"{first.old} -> {first.new} at position {first.position}: {first.value:.4g}"
+        f"{first.old} -> {first.new} at position {first.position}: {significant(first.value, 4)}"
     )
     assert lines[6].strip() == "… and 18 more"
-    assert f"{100 * few.gap:.3g} % of S = {float(few.sensitivity):.4f}" in lines[7]
+    assert f"{100 * few.gap:.3g} % of S = {significant(float(few.sensitivity))}" in lines[7]
     assert f"{100 * few.gap_at_distance:.3g} %" in lines[8]
     assert len(lines) == 9
     assert len(repr(love).splitlines()) == 9

@@ -162,8 +162,8 @@ def _random(comparison: Comparison) -> _Pair:
         to_numpy(random.b),
         comparison.tokens_a,
         comparison.tokens_b,
-        f"random features: map changes by {significant(random.map_change, 3)}, features by "
-        f"{significant(random.change, 3)}",
+        f"random features: map changes by {significant(random.map_change, 4)}, features by "
+        f"{significant(random.change, 4)}",
     )
 
 
@@ -175,7 +175,7 @@ def _head(comparison: Comparison, head: tuple[int, int]) -> _Pair:
         heads.tokens_a,
         heads.tokens_b,
         f"layer {head[0]}, head {head[1]}: map changes by "
-        f"{significant(float(heads.change[head]), 3)}",
+        f"{significant(float(heads.change[head]), 4)}",
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 _DIGITS = 5  # significant ones
-_LEAST = 2  # of a number that stands among larger ones; with fewer it gets an exponent
+_LEAST = 2  # of a number below 1 among larger ones; with fewer it gets an exponent
 
 
 def significant(value: float, digits: int = _DIGITS) -> str:
@@ -17,8 +17,8 @@ def significant(value: float, digits: int = _DIGITS) -> str:
 def column(values: Iterable[float], digits: int = _DIGITS) -> list[str]:
     """Write numbers that stand below each other: as many decimals for all, so that points align.
 
-    The largest has `digits` significant digits. Of a number so much smaller that it would keep one
-    digit or none, an exponent tells the size.
+    The largest has `digits` significant digits. Of a number below 1 that would keep one digit or
+    none of its own, an exponent tells the size.
     """
     values = list(values)
     shared = decimals(values, digits)
@@ -49,6 +49,6 @@ def write(value: float, places: int | None, digits: int = _DIGITS) -> str:
         return str(float(value))
     if places is not None:
         text = f"{value:.{places}f}"
-        if len(text.replace(".", "").lstrip("-0")) >= _LEAST:
+        if abs(value) >= 1 or len(text.replace(".", "").lstrip("-0")) >= _LEAST:
             return text
     return f"{value:.{digits - 1}e}"

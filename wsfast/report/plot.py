@@ -93,9 +93,8 @@ def draw_bars(view: View, ax: Axes) -> Axes:
         _label_worst(view, ax)
     ax.set_xlim(-0.75, len(view.rows) - 0.25)
     ax.set_ylabel(r"$S_i$" if view.draws is None else r"$S_i$, mean and 95 % interval")
-    ax.set_title(
-        f"word sensitivity S = {significant(view.value, 4)}\n{view.scope}", fontsize="medium"
-    )
+    scope = view.scope.replace("; ", "\n")
+    ax.set_title(f"word sensitivity S = {significant(view.value, 4)}\n{scope}", fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 

@@ -47,14 +47,14 @@ def summary(rows: Sequence[Substitution], *, largest: bool) -> str:
 
 
 def describe(result: SubstitutionResult) -> str:
-    """Two lines: the change and its words (or the range of changes), then sizes and backend."""
+    """The change and its words (or the range of changes), sizes and backend, of what it is one."""
     values = to_numpy(result.value)
     if values.size == 1:
         head = summary(result.top(), largest=result.largest)
     else:
         low, high = column(extremes(values))
         head = f"{_extreme(result.largest)} change from {low} to {high}"
-    return f"SubstitutionResult({head}\n  {', '.join(_about(result))})"
+    return f"SubstitutionResult({head}\n  {', '.join(_about(result))}\n  {of_map(result.info)})"
 
 
 def _about(result: SubstitutionResult) -> list[str]:
@@ -151,7 +151,7 @@ def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
         ax.set_xticks([])
         ax.set_yticks([])
         return ax
-    best = significant(float(grid.values[grid.best, 0]))
+    best = significant(float(grid.values[grid.best, 0]), 4)
     ax.set_title(f"{head} {best}\n{scope}", fontsize="medium")
     image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
     image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges

@@ -96,7 +96,7 @@ def printable(text: str) -> str:
 
 
 def describe(result: SensitivityResult) -> str:
-    """Two lines: S and its word (or the range of S), then sizes, radius and backend."""
+    """S and its word (or the range of S); sizes, radius and backend; what S is one of."""
     values = to_numpy(result.value)
     if values.size == 1:
         head = summary(view_of(result, draw=0))
