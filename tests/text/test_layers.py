@@ -77,7 +77,7 @@ def test_hidden_state_has_the_bits_of_a_full_run(model):
     for layer, state in enumerate(states):
         got = embed(TEXT, model, layer, scale=False, include_special=True).X
         assert torch.equal(got, state[0]), layer
-    with pytest.raises(ValueError, match="layer: .*0 to 3.*got 4"):
+    with pytest.raises(ValueError, match=r"layer: .*0 to 3.*got 4"):
         embed(TEXT, model, 4)
 
 
@@ -112,7 +112,7 @@ def traces(model):
 
 
 def test_model_is_left_as_it_was(roberta, untouched):
-    model, tokenizer = roberta
+    model, _ = roberta
     expected = embed(TEXT, roberta, 1).X
     model.train()
     model.pooler.eval()
@@ -160,9 +160,7 @@ def test_two_threads_take_different_layers(roberta, tmp_path, named):
     wrong = []
 
     def work(order):
-        for k in order * 3:
-            if not torch.equal(embed(TEXT, model, k).X, expected[k]):
-                wrong.append(k)
+        wrong.extend(k for k in order * 3 if not torch.equal(embed(TEXT, model, k).X, expected[k]))
 
     threads = [threading.Thread(target=work, args=(o,)) for o in ([0, 1, 2, 3], [3, 1, 0, 2])]
     for thread in threads:
