@@ -28,8 +28,10 @@ def build(name):
         sizes = {"dim": 8, "n_layers": 3, "n_heads": 2, "hidden_dim": 16}
     else:
         sizes["num_hidden_layers"] = 3
-    if name in ("Albert", "XLNet"):
-        sizes |= {"embedding_size": 4} if name == "Albert" else {"d_head": 4}
+    if name == "Albert":
+        sizes["embedding_size"] = 4
+    if name == "XLNet":
+        sizes = {"d_model": 8, "n_layer": 3, "n_head": 2, "d_inner": 16, "d_head": 4}
     sizes["vocab_size"] = len(tokenizer)
     config = getattr(transformers, f"{name}Config")(**sizes)
     return getattr(transformers, f"{name}Model")(config).eval(), tokenizer
