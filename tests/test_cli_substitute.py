@@ -318,7 +318,7 @@ def test_page_that_cannot_be_written(capsys, tmp_path, words):
 @pytest.mark.parametrize(
     ("arguments", "missing", "extra"),
     [
-        (["so"], ["transformers"], "text"),
+        (["so"], ["tokenizers"], "text"),
         (["so", "--plot", "a.png"], ["matplotlib"], "plots"),
     ],
 )
