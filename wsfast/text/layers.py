@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from functools import partial
+from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,6 +27,10 @@ class Stop(NamedTuple):
     module: str
     call: int
     argument: int | str
+
+
+_LAST = "last_hidden_state"
+_END = Stop("", 0, _LAST)  # what the encoder returns
 
 
 class _ReachedError(Exception):
@@ -57,7 +62,13 @@ def twin(model: Any, *, own_config: bool = False) -> Any:
         shared += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
         if not own_config and getattr(module, "config", None) is not None:
             shared.append(module.config)
-    return copy.deepcopy(encoder, {id(one): one for one in shared}).eval()
+    own = copy.deepcopy(encoder, {id(one): one for one in shared})
+    for module in own.modules():
+        # transformers 5.0 swaps these while it collects states, maybe now in another thread.
+        forward = vars(module).get("forward")
+        if isinstance(forward, FunctionType) and forward.__module__.startswith("transformers."):
+            del module.forward
+    return own.eval()
 
 
 # Found once for each model; its parts keep their names.
@@ -84,13 +95,18 @@ class Layers:
 
         One text at a time: a batch would need padding, and rounding would depend on batch mates.
         """
-        self._now.stop, self._now.calls = self._stop(inputs, layer), 0
+        stop = self._stop(inputs, layer)
+        self._now.stop, self._now.calls = stop, 0
         try:
-            states = _run(self._twin, inputs)
+            output = _run(self._twin, inputs, collect=stop is None)
         except _ReachedError as reached:
             return reached.state[0]
         finally:
             self._now.stop = None
+        if stop is not None:
+            last: Tensor = output.last_hidden_state
+            return last[0]
+        states: tuple[Tensor, ...] = output.hidden_states
         checks.check_layer_exists(layer, len(states) - 1)
         return states[layer][0]
 
@@ -99,7 +115,7 @@ class Layers:
             if self._encoder not in _found:
                 _found[self._encoder] = _find_stops(self._encoder, inputs)
             stop = _found[self._encoder].get(layer)
-            if stop is None or stop.module in self._watched:
+            if stop is None or stop == _END or stop.module in self._watched:
                 return stop
             modules = dict(self._twin.named_modules())
             if stop.module not in modules:  # the model was rebuilt since
@@ -120,14 +136,12 @@ class Layers:
         self._now.calls += 1
 
 
-def _run(encoder: Any, inputs: dict[str, list[int]]) -> tuple[Tensor, ...]:
-    """All hidden states (1, n, d) of one text, the embedding output first."""
+def _run(encoder: Any, inputs: dict[str, list[int]], *, collect: bool) -> Any:
+    """What the encoder returns for one text; `collect`: with all hidden states (1, n, d)."""
     device = encoder.get_input_embeddings().weight.device
     batch = {name: torch.tensor([ids], device=device) for name, ids in inputs.items()}
     with torch.no_grad():
-        output = encoder(**batch, output_hidden_states=True, return_dict=True)
-    states: tuple[Tensor, ...] = output.hidden_states
-    return states
+        return encoder(**batch, output_hidden_states=collect, return_dict=True)
 
 
 def _find_stops(encoder: Any, inputs: dict[str, list[int]]) -> dict[int, Stop]:
@@ -151,11 +165,12 @@ def _find_stops(encoder: Any, inputs: dict[str, list[int]]) -> dict[int, Stop]:
         _drop_hooks_of_owner(module)
         module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
     try:
-        states = _run(probe, {name: ids[:_PROBE] for name, ids in inputs.items()})
+        output = _run(probe, {name: ids[:_PROBE] for name, ids in inputs.items()}, collect=True)
     except (RuntimeError, ValueError, IndexError):  # so short a text is none for this model
         return {}
+    seen.append((_END, getattr(output, _LAST, torch.empty(0))))
     stops = {}
-    for layer, state in enumerate(states):
+    for layer, state in enumerate(output.hidden_states):
         for stop, value in seen:
             if value.shape == state.shape and torch.equal(value, state):
                 stops[layer] = stop
