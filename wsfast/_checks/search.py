@@ -71,6 +71,7 @@ def search_options(
     memory_budget: Any,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
+    chosen = searched(positions, inputs)
     radius = inputs.d**0.5 if radius is None else number("radius", radius, low=0)
     for b, text in enumerate(inputs.texts):
         size = float(text.detach().abs().max())
@@ -80,7 +81,7 @@ def search_options(
                 f"{radius:.3g} for {size:.3g} in text {b}"
             )
     return SearchOptions(
-        positions=searched(positions, inputs),
+        positions=chosen,
         radius=radius,
         seed=values.seed(seed),
         starts=integer("starts", starts, low=1),

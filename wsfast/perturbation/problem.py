@@ -12,6 +12,7 @@ from torch import Tensor
 from wsfast import _checks
 from wsfast._interrupt import rows_at_once
 from wsfast._random import NORM_STREAM, normals
+from wsfast._transforms import values_of
 from wsfast.feature_maps.kinks import root
 from wsfast.feature_maps.reference import attention_features
 from wsfast.feature_maps.weight_fn import WeightFn
@@ -194,7 +195,7 @@ class RafProblem:
 
     def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
-        if not all(ordinary(float(x.detach().abs().max())) for x in (self.X, delta)):
+        if not all(ordinary(float(values_of(x).abs().max())) for x in (self.X, delta)):
             dtype = torch.float64
         if self.backend == "reference":
             points = delta.double().expand(len(index), -1, -1)
