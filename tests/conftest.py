@@ -133,7 +133,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a product of parameters, the quick tier runs as many tests as bring in every value."""
     products: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        deep = item.get_closest_marker("deep") is not None
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not deep:
             products.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for tests in products.values():
         for test in _repeating(tests):

@@ -338,8 +338,8 @@ def test_gradient_of_one_argument_alone(backend):
     [
         pytest.param("native", "softmax", True, True, marks=pytest.mark.needs("native")),
         pytest.param("native", "relu", True, False, marks=pytest.mark.needs("native")),
-        ("torch", "softmax", True, True),
-        ("reference", "relu", False, False),
+        pytest.param("torch", "softmax", True, True, marks=pytest.mark.deep),
+        pytest.param("reference", "relu", False, False, marks=pytest.mark.deep),
     ],
 )
 def test_operator(backend, weight_fn, normalize, masked):
@@ -377,6 +377,7 @@ def test_compiled_equals_eager(weight_fn, normalize, masked):
         torch.testing.assert_close(compiled(longer, W), loss(longer, W))
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyTorch's own
 def test_compiled_by_inductor():
     torch.compiler.reset()

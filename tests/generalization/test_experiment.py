@@ -98,6 +98,7 @@ def test_error_of_random_features_does_not():
 # -- axes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @maps
 def test_trials_and_draws(name):
     n, d, T, R = 5, 4, 2, 2
@@ -128,6 +129,7 @@ def test_trials_and_draws(name):
     assert only_draws.error.shape == (R, 1, 3)
 
 
+@pytest.mark.deep
 @maps
 def test_random_weights(name):
     """Those of `random_weights` and its like, for each seed and draw."""

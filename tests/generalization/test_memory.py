@@ -21,6 +21,7 @@ before = run(200, 64, 128)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["raf", "rf"])
 def test_peak(name):
     """D = 8,192: Φ takes 6.25 MiB, a D×D matrix would take 512."""

@@ -25,6 +25,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.deep
 def test_draws(finished):
     a, b = (one.X for one in wsfast.embed([SETTINGS.a, SETTINGS.b], layer="words"))
     drawn = rows(finished / "draws.csv")
@@ -97,6 +98,7 @@ def test_verdicts(ratio, map_change, expected):
     assert [claim.verdict for claim in found] == expected
 
 
+@pytest.mark.deep
 def test_model_without_attention(tmp_path, monkeypatch):
     module = sys.modules["wsfast.text.compare"]  # its name is that of a function, too
     monkeypatch.setattr(module, "attention_maps", lambda *_: None)

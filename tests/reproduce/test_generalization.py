@@ -33,6 +33,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.deep
 def test_trials_are_those_of_the_library(finished):
     trials = rows(finished / "trials.csv")
     assert len(trials) == 2 * 2 * 3 * 2 * 2 * 3

@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["sensitivity", "generalization"])
 def test_killed_ten_times(tmp_path, name):
     script = Path(__file__).with_name("killing.py")

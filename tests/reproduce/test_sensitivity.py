@@ -40,6 +40,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.deep
 def test_cells_are_those_of_the_library(finished):
     cells = rows(finished / "cells.csv")
     assert len(cells) == 2 * 2 * (5 * 3 + 2)

@@ -43,6 +43,7 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name[0] != "."}
 
 
+@pytest.mark.deep
 def test_the_same_table_without_a_folder(undisturbed, tmp_path):
     study, table, files = undisturbed
     assert csv_of(scaling(**study), tmp_path / "t") == table
@@ -67,6 +68,7 @@ def worked_on(tmp_path_factory):
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="starts processes with os.fork")
 
 
+@pytest.mark.deep
 @forks
 def test_killed_ten_times(undisturbed, worked_on, tmp_path):
     (study, table, files), (folder, _) = undisturbed, worked_on

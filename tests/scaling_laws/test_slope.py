@@ -99,6 +99,7 @@ def noisy(seed, replicates=25, power=-0.5):
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
 def test_interval_covers_the_truth_as_often_as_it_says(confidence):
     laws = [noisy(seed).slope(confidence=confidence, resamples=400) for seed in range(300)]

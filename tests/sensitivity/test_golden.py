@@ -59,6 +59,7 @@ def test_synthetic_texts(name, weight_fn, tolerance, mean, dtype):
     assert np.mean(ratios) >= mean
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_random_features(dtype):
     rows = [row for row in table("authors_maps.csv") if row["map"] == "rf"]

@@ -101,6 +101,7 @@ def test_beats_random_changes(backend, weight_fn, normalize):
 # -- nothing in reach is better -------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @backends
 @settings(max_examples=40)
 @given(
@@ -431,6 +432,7 @@ def test_info(backend):
     assert info["versions"]["wsfast"] == wsfast.__version__
 
 
+@pytest.mark.deep
 @backends
 def test_more_effort_helps(backend):
     """More starts and steps, on average over texts: the schedule does not promise it of each."""

@@ -239,6 +239,7 @@ def test_threads_and_state(threads, untouched):
         torch.testing.assert_close(rf_sensitivity(X).per_word, one.per_word)
 
 
+@pytest.mark.deep
 @linux_only
 @pytest.mark.needs("native")
 def test_memory_is_that_of_one_word():

@@ -270,6 +270,7 @@ def test_permuting_rows_of_the_vocabulary(backend, weight_fn, normalize):
     torch.testing.assert_close(two.top_value, one.top_value, rtol=1e-12, atol=0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("chosen", [None, range(0, 500, 3)])
 def test_vocabulary_is_read_once(monkeypatch, chosen):
     """For all texts and draws that are held together; then a few rows to verify."""
