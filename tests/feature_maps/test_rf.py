@@ -103,12 +103,13 @@ def test_blocks_change_nothing(monkeypatch, backend, texts):
 
 
 @all_backends
+@dtypes
 @pytest.mark.parametrize("numbers", [12, 1 << 20])
-def test_gradients(monkeypatch, backend, numbers):
+def test_gradients(monkeypatch, backend, dtype, numbers):
     monkeypatch.setattr(projection, "_BLOCK", numbers)
-    X = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    V = rf_weights(3, 4, k=11, dtype=torch.float64).requires_grad_()
-    coefficients = torch.randn(2, 11, dtype=torch.float64)
+    X = torch.randn(2, 3, 4, dtype=dtype, requires_grad=True)
+    V = rf_weights(3, 4, k=11, dtype=dtype).requires_grad_()
+    coefficients = torch.randn(2, 11, dtype=dtype)
     (rf_features(X, k=11, activation="tanh", backend=backend) * coefficients).sum().backward()
     got, X.grad = X.grad, None
     z = X.flatten(1) @ V.mT

@@ -58,6 +58,25 @@ def test_gradient_is_finite_where_nothing_changes(weight_fn, normalize, backend)
     assert torch.isfinite(delta.grad).all()
 
 
+@weight_fns
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_every_input_has_its_gradient_in_float32(weight_fn, normalize, backend):
+    inputs = [*random_text(4, 3, dtype=torch.float32), torch.ones(3)]
+    exact = [x.double() for x in inputs]
+
+    def gradients(X, W, delta):
+        given = [x.requires_grad_() for x in (X, W, delta)]
+        options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
+        total = raf_delta_norms(X, W, delta[None], **options).sum()
+        total = total + raf_deltas(X, W, 1, delta, **options).square().sum()
+        return torch.autograd.grad(total, given)
+
+    for got, expected in zip(gradients(*inputs), gradients(*exact), strict=True):
+        assert got.dtype == torch.float32
+        assert float(expected.norm()) > 1e-2
+        torch.testing.assert_close(got.double(), expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("argument", [0, 1, 2])
 def test_backend_for_gradients(argument):
     inputs = [*random_text(4, 3), torch.ones(1, 3, dtype=torch.float64)]

@@ -47,7 +47,8 @@ def raf_features(
     W : Tensor or ndarray, shape (d, d) or (R, d, d)
         Attention weights W = W_q W_kᵀ, in the dtype of `X`.
     weight_fn : {"softmax", "relu"}, default "softmax"
-        g, the exponential or ReLU. A ReLU row whose weights are all 0 gives φ_j = 0.
+        g, the exponential or ReLU. A ReLU row whose weights are all 0 gives φ_j = 0. ReLU's slope
+        at 0 is taken as 0.
     normalize : bool, default True
         Whether the weights of a row are divided by their sum; False is for "relu" only.
     mask : bool Tensor or ndarray, shape (n,) or (B, n), or list of (n_b,), optional

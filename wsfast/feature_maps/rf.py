@@ -43,7 +43,8 @@ def rf_features(
     V : Tensor or ndarray, shape (k, n d) or (R, k, n d), optional
         Weights, in the dtype of `X`. By default random, as `rf_weights` gives for `seed`.
     activation : {"relu", "tanh", "gelu"} or callable, default "relu"
-        ϕ; a callable takes and returns tensors of any shape, elementwise, with a derivative.
+        ϕ, ReLU with the slope 0 at 0; a callable takes and returns tensors of any shape,
+        elementwise, with a derivative.
     k : int, optional
         Number of features of random V; by default n d, as in the paper's runs.
     draws : int, optional
