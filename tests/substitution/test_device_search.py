@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from wsfast import substitution_sensitivity
+from wsfast._checks.substitution import Allowed
 from wsfast.feature_maps.weight_fn import WeightFn
 from wsfast.perturbation.problem import AttentionWeights, RafProblem
 from wsfast.substitution import device_search, search
@@ -266,13 +268,15 @@ class _NoWaiting(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("choice", [False, True])
+@pytest.mark.parametrize("choice", ["all", "mask", "own"])
 def test_no_waiting_while_the_vocabulary_is_read(choice):
     X, E, W = problem(7, 6, 400, 4, torch.float32)
     with _NoWaiting(), pytest.raises(AssertionError, match="__float__"):
         float(X[0, 0])
     found = searched(X, E, W, 5)  # what is made once
-    found._allowed = torch.rand(7, 400) > 0.5 if choice else None
+    own = torch.arange(7) if choice == "own" else None
+    allowed = Allowed(torch.rand(7, 400) > 0.5, own)
+    found._allowed = None if choice == "all" else partial(allowed.at, torch.arange(7))
     with _NoWaiting():
         for tile in found._table.tiles(96):
             found.see(tile, own_scores(tile.rows, W))
