@@ -86,6 +86,19 @@ def test_tokens_and_max_tokens(capsys):
 
 
 @needs_text
+def test_what_is_replaced(capsys, words):
+    """Words of one token, and by an option punctuation and pieces of words."""
+    text = "so muchness, it"
+    options = ("--candidates", words, "--csv", "--top", "99", "--replace")
+    for replace in ("words", "whole", "all"):
+        _, out, _ = run(capsys, "substitute", text, *options, replace)
+        expected = wsfast.substitute(text, candidates=WORDS, top_k=99, replace=replace)
+        old = {row["old"] for row in csv.DictReader(io.StringIO(out))}
+        assert old == {row.old for row in expected.replacements}
+    assert old == {"so", "much", "##ness", ",", "it"}
+
+
+@needs_text
 def test_json_holds_the_figures_of_the_library(capsys, words):
     status, out, _ = run(
         capsys, "substitute", TEXT, "--candidates", words, "--json", "--seed", "3", "--top", "2"

@@ -44,6 +44,11 @@ def add_to(commands: arguments.Commands) -> None:
         "pieces of words (all)",
     )  # fmt: skip
     search.add_argument(
+        "--replace", choices=("words", "whole", "all"), default="words",
+        help="replace the words of the text that are one token, also punctuation (whole), or also "
+        "the pieces of other words (all)",
+    )  # fmt: skip
+    search.add_argument(
         "--harmless", action="store_true", help="print those that change it least instead"
     )
 
@@ -90,6 +95,7 @@ def _run(args: argparse.Namespace) -> int:
                 top_k=args.top,
                 largest=not args.harmless,
                 tokens=args.tokens,
+                replace=args.replace,
                 max_tokens=most,
                 draws=args.draws,
                 seed=args.seed,
