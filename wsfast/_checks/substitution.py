@@ -39,7 +39,6 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
     else:
         half = isinstance(E, Tensor) and E.dtype in HALF
         E = tensor = dense("E", E) if half else real_tensor("E", E)
-        has_values("E", tensor)
         dtype, device = tensor.dtype, tensor.device
     if E.ndim != 2 or E.shape[1] != inputs.d or 0 in E.shape:
         raise ValueError(
@@ -50,6 +49,8 @@ def candidate_table(E: Any, inputs: Inputs) -> Array:
         raise TypeError(f"E must have the dtype of X, {inputs.dtype}, got {dtype}")
     if device != inputs.device:
         raise ValueError(f"E must be on the device of X, {inputs.device}, got {device}")
+    if isinstance(E, Tensor):
+        has_values("E", E)
     table: Array = E
     return table
 
