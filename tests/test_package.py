@@ -493,7 +493,7 @@ def test_broken_module_is_no_import_error(tmp_path):
     package = tmp_path / "wsfast"
     package.mkdir()
     source = Path(wsfast.__file__).parent
-    for name in ("_native.py", "_version.py", "_config.py"):
+    for name in ("_native.py", "_version.py", "_config.py", "_warn.py"):
         (package / name).write_text((source / name).read_text())
     (package / "__init__.py").write_text("")
     (package / "_cpu.py").write_text("raise ImportError('undefined symbol: gone')")

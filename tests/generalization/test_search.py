@@ -116,14 +116,14 @@ def test_small_basis_is_taken_and_loses_nothing(monkeypatch):
     taken = []
     before = attention.AttentionText._basis
 
-    def basis(self, theta):
-        taken.append(before(self, theta))
+    def basis(self, theta, dtype):
+        taken.append(before(self, theta, dtype))
         return taken[-1]
 
     monkeypatch.setattr(attention.AttentionText, "_basis", basis)
     result = run(known, radius=2.0)
     assert all(one.shape == (200, 12) for one in taken)
-    monkeypatch.setattr(attention.AttentionText, "_basis", lambda self, theta: None)
+    monkeypatch.setattr(attention.AttentionText, "_basis", lambda self, theta, dtype: None)
     torch.testing.assert_close(run(known, radius=2.0).loss, result.loss, rtol=1e-5, atol=1e-12)
 
 

@@ -43,7 +43,7 @@ def agree(X, number, **options):
 
 @pytest.mark.needs("native", "text")
 @pytest.mark.parametrize(
-    "number", [0, 1, 11, *(pytest.param(k, marks=pytest.mark.deep) for k in range(60))]
+    "number", [0, 1, 2, *(pytest.param(k, marks=pytest.mark.deep) for k in range(3, 60))]
 )
 def test_a_sentence_has_one_worst_case_whatever_evaluates_it(number):
     agree(wsfast.embed(sentence(number)).X, number)
