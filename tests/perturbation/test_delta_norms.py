@@ -34,6 +34,7 @@ def random_deltas(n: int, m: int, d: int, dtype: torch.dtype, size: float = 1.0)
 # -- adversarial inputs, the truth in decimals ----------------------------------------------------
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 @dtypes

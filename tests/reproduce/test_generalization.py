@@ -99,6 +99,7 @@ def test_everything_is_there(finished):
     assert {verdict for _, verdict in found[:-1]} <= {"agrees", "differs"}
 
 
+@pytest.mark.deep
 def test_finished_cells_are_taken_over(finished, monkeypatch):
     before = (finished / "trials.csv").read_bytes()
     (finished / "cells" / "raf-n5-draw1.npz").unlink()
@@ -127,6 +128,7 @@ def test_other_settings_are_refused(finished):
         generalization.run(replace(GENERALIZATION, N=9), finished, "")
 
 
+@pytest.mark.deep
 def test_reviews(tmp_path, monkeypatch):
     """The last texts of the sample are those of which a word changes."""
     asked = []

@@ -102,6 +102,7 @@ def test_other_settings_are_refused(finished):
         sensitivity.run(replace(SENSITIVITY, seed=4), finished, "")
 
 
+@pytest.mark.deep
 def test_reviews(tmp_path, monkeypatch):
     """Each replicate has its own review, and its first n words."""
     asked = {}

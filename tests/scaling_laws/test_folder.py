@@ -80,6 +80,7 @@ def test_killed_ten_times(undisturbed, worked_on, tmp_path):
     assert contents(folder) == files
 
 
+@pytest.mark.deep
 @forks
 def test_two_processes_on_one_folder(undisturbed, worked_on, tmp_path):
     (study, table, files), (_, folder) = undisturbed, worked_on

@@ -59,6 +59,7 @@ def test_a_random_text_has_one_worst_case_whatever_evaluates_it(number, weight_f
     agree(random_text(number), number, weight_fn=weight_fn, normalize=normalize)
 
 
+@pytest.mark.deep
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("map_", ["raf", "relu_raf", "rf", "drf"])
 def test_the_experiment_finds_one_change_whatever_evaluates_it(map_):

@@ -74,6 +74,7 @@ wsfast.raf_delta_norms(X, W, delta, **options)
     assert growth(code) <= 32 * MIB  # 1,800 points of 75 KiB each would be 132 MiB
 
 
+@pytest.mark.deep
 def test_budget_of_word_sensitivity():
     code = f"""
 {_START}

@@ -70,6 +70,7 @@ def test_value_is_the_definition_at_delta(backend, weight_fn, normalize, dtype):
         assert result.position.dtype == torch.int64
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 def test_every_per_word_value_is_attained(backend, weight_fn, normalize):
