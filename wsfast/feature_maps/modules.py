@@ -71,7 +71,8 @@ class RandomAttentionFeatures(nn.Module):
         if dtype is None:
             default = torch.get_default_dtype()
             dtype = torch.float32 if default in _checks.HALF else default
-        where = torch.get_default_device() if device is None else device
+        # Older PyTorch's get_default_device does not see a device used as a context.
+        where = torch.empty(0).device if device is None else device
         W = random_weights(d, draws=draws, seed=seed, dtype=dtype, device=where)
         self.register_buffer("W", W)
 
