@@ -18,7 +18,7 @@ def text(n, d):
     return torch.nn.functional.normalize(torch.randn(n, d), dim=1) * d**0.5
 X, long, W, E = text(200, 384), text(12_000, 384), wsfast.random_weights(384), text(30_000, 384)
 calls = {
-    "random_weights": lambda: wsfast.random_weights(8000),
+    "random_weights": lambda: wsfast.random_weights(12_000),
     "features of long texts": lambda: [wsfast.raf_features(long, W) for _ in range(9)],
     "features of V": lambda: wsfast.rf_features(X, k=100_000),
     "a search": lambda: wsfast.raf_sensitivity(long[:512], W, max_steps=9999, tol=0),
@@ -27,11 +27,10 @@ calls = {
 for name in sys.argv[1:]:
     print("ready", flush=True)
     try:
-        calls[name]()
+        while True:
+            calls[name]()
     except KeyboardInterrupt:
         print(time.time(), flush=True)
-    else:
-        print("not interrupted", flush=True)
 """
 NAMES = ("random_weights", "features of long texts", "features of V", "a search", "a vocabulary")
 
@@ -47,8 +46,6 @@ def test_ctrl_c_is_answered_soon():
                 time.sleep(0.3)
                 sent = time.time()
                 child.send_signal(signal.SIGINT)
-                answer = child.stdout.readline()
-                assert answer != "not interrupted\n", name
-                assert float(answer) - sent < 1.5, name
+                assert float(child.stdout.readline()) - sent < 1.5, name
         finally:
             child.kill()

@@ -10,6 +10,7 @@ from report.results import one
 from substitution.results import found
 
 from wsfast.report.replacements import gap_lines, table, to_html
+from wsfast.text.places import LeftOut
 from wsfast.text.substitute import Replacements
 
 # Candidate 7 is the best everywhere, then 3, then 1; only two of four words were searched.
@@ -33,6 +34,7 @@ def replaced(draws=None):
         result=result.with_names([f"n{v}" for v in range(20)]),
         embedded=SimpleNamespace(text="w0 w1 w2 w3"),
         sensitivity=one([4e-6, 2e-6]),
+        left_out=LeftOut(2, 0),
         gap=0.5,
         gap_at_distance=0.75,
     )

@@ -460,7 +460,7 @@ def test_words_that_were_left_out_are_counted_in_print():
     assert line in repr(found)
     assert line in found._repr_html_()
     assert "S = " in repr(found)
-    assert "the worst case at these words over the ball" in repr(found)
+    assert "the worst case found at these words over the ball" in repr(found)
     assert "replaced:" not in repr(substitute("so it", candidates=["love"]))
 
 
