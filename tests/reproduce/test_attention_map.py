@@ -79,7 +79,7 @@ def test_everything_is_there(finished):
 
 
 def test_other_settings_are_refused(finished):
-    with pytest.raises(ValueError, match="draws was 3 and is 2"):
+    with pytest.raises(ValueError, match="draws 3, now 2"):
         attention_map.run(attention_map.Settings("minilm", draws=2, seed=4), finished, "")
 
 

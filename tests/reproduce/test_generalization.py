@@ -122,7 +122,7 @@ def test_cells_are_whole_files(finished):
 
 
 def test_other_settings_are_refused(finished):
-    with pytest.raises(ValueError, match="N was 10 and is 9"):
+    with pytest.raises(ValueError, match="N 10, now 9"):
         generalization.run(replace(GENERALIZATION, N=9), finished, "")
 
 

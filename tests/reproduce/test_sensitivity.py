@@ -97,7 +97,7 @@ def test_finished_cells_are_taken_over(finished, monkeypatch):
 
 
 def test_other_settings_are_refused(finished):
-    with pytest.raises(ValueError, match="seed was 3 and is 4"):
+    with pytest.raises(ValueError, match="seed 3, now 4"):
         sensitivity.run(replace(SENSITIVITY, seed=4), finished, "")
 
 
