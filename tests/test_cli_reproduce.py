@@ -64,7 +64,7 @@ def test_run_and_run_again(capsys, tmp_path, monkeypatch, name):
     monkeypatch.setattr(MODULES[name], "settings", lambda *_, **__: other)
     status, _, err = run(capsys, *command)
     assert status == 2
-    assert "seed was 3 and is 9" in err
+    assert "seed 3, now 9" in err
     assert tables(tmp_path / "a folder") == before
 
 
