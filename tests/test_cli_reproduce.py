@@ -16,7 +16,7 @@ import wsfast.reproduce.generalization
 import wsfast.reproduce.sensitivity
 from wsfast.text import models
 
-needs_plots = pytest.mark.needs("plots")
+needs_plots = pytest.mark.needs("plots", "parquet")
 
 MODULES = {
     "sensitivity": wsfast.reproduce.sensitivity,
@@ -68,6 +68,7 @@ def test_run_and_run_again(capsys, tmp_path, monkeypatch, name):
     assert tables(tmp_path / "a folder") == before
 
 
+@pytest.mark.deep
 @needs_plots
 @pytest.mark.parametrize("name", TINY)
 def test_progress_bar(capsys, tmp_path, monkeypatch, name):

@@ -92,6 +92,7 @@ def test_gradient_through_a_break_of_the_graph():
     assert torch.equal(got, expected)
 
 
+@pytest.mark.deep
 def test_nothing_imports_the_compiler_before_it_is_used():
     code = (
         "import sys, torch, wsfast; wsfast.raf_sensitivity(torch.ones(2, 2)); "

@@ -12,7 +12,8 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a child")
 
 _CHILD = """
-import sys, time, torch, wsfast
+import signal, sys, time, torch, wsfast
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 torch.set_num_threads(1)
 def text(n, d):
     return torch.nn.functional.normalize(torch.randn(n, d), dim=1) * d**0.5

@@ -68,6 +68,7 @@ def test_start_up_is_quick(code):
     assert seconds(code) <= 0.15
 
 
+@pytest.mark.deep
 def test_import_beside_torch_is_quick():
     code = (
         "import torch, time; start = time.process_time(); import wsfast;"
@@ -353,6 +354,7 @@ def clone(tmp_path):
     tree = tmp_path / "clone"
     names = (
         "_native.py",
+        "_warn.py",
         "_version.py",
         "_config.py",
         "__main__.py",

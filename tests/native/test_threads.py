@@ -78,6 +78,7 @@ def output(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks")
 def test_a_child_forked_while_the_pool_is_at_work_computes():
     assert output(_FORK) == "{0}\n"

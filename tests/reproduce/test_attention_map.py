@@ -13,7 +13,7 @@ from wsfast.reproduce import attention_map
 from wsfast.reproduce.attention_map import Draw
 from wsfast.reproduce.seeds import draw_seed
 
-pytestmark = pytest.mark.needs("plots", "text")
+pytestmark = pytest.mark.needs("plots", "text", "parquet")
 
 SETTINGS = attention_map.Settings("minilm", draws=3, seed=4)
 

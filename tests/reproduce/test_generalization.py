@@ -17,7 +17,7 @@ from wsfast.reproduce.generalization import Cell
 from wsfast.reproduce.generalization_report import Findings
 from wsfast.reproduce.seeds import draw_seed
 
-pytestmark = pytest.mark.needs("plots")
+pytestmark = pytest.mark.needs("plots", "parquet")
 
 LOSSES = ("feature", "alignment", "error")
 TRAININGS = ("fine_tuning", "retraining")

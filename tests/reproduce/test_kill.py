@@ -11,7 +11,7 @@ import pytest
 from reproduce.tiny import tables
 
 pytestmark = [
-    pytest.mark.needs("plots"),
+    pytest.mark.needs("plots", "parquet"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks"),
 ]
 

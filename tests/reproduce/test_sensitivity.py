@@ -20,7 +20,7 @@ from wsfast.reproduce.sensitivity_report import Findings, finite_slope
 from wsfast.scaling_laws.cells import Cell
 from wsfast.scaling_laws.texts import gaussian_text
 
-pytestmark = pytest.mark.needs("plots")
+pytestmark = pytest.mark.needs("plots", "parquet")
 
 MAPS = {
     "RAF": lambda X, seed: wsfast.raf_sensitivity(X, seed=seed),

@@ -25,6 +25,7 @@ assert 0 < float(result) < 100
     assert growth(code) < 4 * 2**30
 
 
+@pytest.mark.deep
 # A process for each: not every combination.
 @pytest.mark.parametrize(
     ("call", "weight_fn", "backend"),

@@ -129,6 +129,7 @@ def test_no_grid_point_beats_it(backend, n, d, seed, scale, largest, radius):
     assert on_grid(X, W, radius) <= 1.01 * found
 
 
+@pytest.mark.deep
 @weight_fns
 @pytest.mark.needs("native")
 def test_backends_agree(weight_fn, normalize):

@@ -191,6 +191,7 @@ def cases(draw, weight_fn, normalize, dtype):
     return X.to(dtype), W.to(dtype), E.to(dtype)
 
 
+@pytest.mark.deep
 @weight_fns
 @dtypes
 @settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])

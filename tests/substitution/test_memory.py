@@ -122,6 +122,7 @@ search(X, E, W, positions=range(0, 30, 5), memory_budget=8 * 2**20, backend="ref
     assert grown(code, backend="reference") <= allowed(8 * MIB, n=30, d=64)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "choice",
     [
