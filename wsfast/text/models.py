@@ -173,7 +173,8 @@ def _load(name: str, folder: Path | None) -> tuple[Any, Any]:
     path = str(folder or name)
     try:
         # Weights that a checkpoint lacks are drawn at random: the caller's generator must not move.
-        with torch.random.fork_rng(devices=[]), _without_progress_bar(transformers, quiet=offline):
+        quiet = _quiet(transformers, bar=not offline, report=name not in packaged.NAMES)
+        with torch.random.fork_rng(devices=[]), quiet:
             tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=offline)
             model = transformers.AutoModel.from_pretrained(path, local_files_only=offline)
     except (OSError, ValueError) as error:
@@ -209,17 +210,25 @@ def _is_out_of_reach(name: str) -> bool:
 
 
 @contextmanager
-def _without_progress_bar(transformers: Any, *, quiet: bool) -> Iterator[None]:
-    """Hide the bar of reading local weights (under a second); a download keeps its bar."""
+def _quiet(transformers: Any, *, bar: bool, report: bool) -> Iterator[None]:
+    """Hide the bar of reading local weights (under a second); a download keeps its bar.
+
+    Without `report`, hide also what some releases say of entries that an encoder has no use for:
+    of a packaged one they are known to be harmless.
+    """
     logging = transformers.utils.logging
-    if not (quiet and logging.is_progress_bar_enabled()):
-        yield
-        return
-    logging.disable_progress_bar()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    if shown and not bar:
+        logging.disable_progress_bar()
+    if not report:
+        logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.enable_progress_bar()
+        if shown and not bar:
+            logging.enable_progress_bar()
+        if not report:
+            logging.set_verbosity(verbosity)
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:
