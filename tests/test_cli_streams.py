@@ -323,6 +323,7 @@ def test_paths_without_permission(capsys, tmp_path, monkeypatch):
 # -- whole files -----------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @needs_text
 @needs_plots
 @pytest.mark.parametrize(

@@ -351,7 +351,10 @@ def test_operator(backend, weight_fn, normalize, masked):
     )
 
 
-@weight_fns
+@pytest.mark.parametrize(
+    ("weight_fn", "normalize"),
+    [("softmax", True), *(pytest.param("relu", k, marks=pytest.mark.deep) for k in (True, False))],
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_compiled_equals_eager(weight_fn, normalize, masked):
     torch.compiler.reset()

@@ -22,6 +22,7 @@ import wsfast
 # -- the search -----------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["raf", "rf"])
 def test_positions(name):
     known = problem(8, 5, 4, seed=3)

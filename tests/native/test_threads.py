@@ -84,6 +84,7 @@ def test_a_child_forked_while_the_pool_is_at_work_computes():
     assert output(_FORK) == "{0}\n"
 
 
+@pytest.mark.deep
 def test_positions_take_no_stack():
     """400,000 of them had a byte each on it."""
     assert output(_STACK) == "True\n"

@@ -71,6 +71,7 @@ def test_digest():
 # -- cells -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", MAPS)
 def test_cells_of_gaussian_texts(name):
     search, options = SEARCHES[name]

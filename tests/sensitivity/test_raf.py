@@ -315,6 +315,7 @@ def test_thread_count_changes_nothing(weight_fn, normalize, threads):
     assert int(close.sum()) >= 38
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 def test_searching_fewer_positions_changes_nothing(backend, weight_fn, normalize):

@@ -156,6 +156,7 @@ def test_draws_of_deep_features():
     torch.testing.assert_close(given.per_word, whole.per_word, rtol=1e-4, atol=0)
 
 
+@pytest.mark.deep
 def test_info_and_storage(tmp_path):
     result = rf_sensitivity(text(3, 6), draws=2, k=40)
     about = {"map": "rf", "activation": "relu", "depth": 1, "k": 40, "k_capped": False}

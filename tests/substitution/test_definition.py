@@ -401,6 +401,7 @@ def vocabulary():
     return [embed(text, layer="words").X for text in SENTENCES], E
 
 
+@pytest.mark.deep
 @pytest.mark.needs("text")
 @weight_fns
 @pytest.mark.parametrize("sentence", [0, 1])

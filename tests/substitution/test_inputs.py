@@ -219,6 +219,7 @@ def test_same_bits_again(backend, weight_fn, normalize, dtype):
     same(substitution_sensitivity(X, E, W, **options), first)
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 @both_ends

@@ -171,7 +171,11 @@ def test_folder_that_is_written_again_does_not_change_what_was_read(bert, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "command", [("score", "I love her"), ("substitute", "I love her", "--position", "love")]
+    "command",
+    [
+        ("score", "I love her"),
+        pytest.param(("substitute", "I love her", "--position", "love"), marks=pytest.mark.deep),
+    ],
 )
 def test_command_does_not_import_transformers(command):
     code = (

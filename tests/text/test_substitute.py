@@ -266,6 +266,7 @@ def test_draws_rank_by_the_mean():
     assert given.replacements == found.replacements
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("largest", [True, False])
 def test_draws_return_the_best_of_any_draw(largest):
     found = substitute(TEXT, candidates=WORDS, top_k=4, draws=4, largest=largest)
