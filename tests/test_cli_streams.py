@@ -268,7 +268,7 @@ def idle(monkeypatch):
         ("a", "expected a name that ends in "),
         ("a.png ", "expected a name that ends in "),
         (f"{'a' * 300}.png", "too long"),
-        ("a\0.png", "null byte"),
+        ("a\0.png", "null"),
     ],
 )
 def test_pictures_that_cannot_be_written(capsys, tmp_path, command, name, message):
