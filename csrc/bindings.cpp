@@ -96,8 +96,8 @@ void bind_random(py::module_& m, const std::string& suffix) {
       field("seed", &Product::seed), field("draw", &Product::draw), field("plane", &Product::plane),
       field("first_row", &Product::first_row), field("rows", &Product::rows),
       field("all_rows", &Product::all_rows), field("cols", &Product::cols),
-      field("texts", &Product::texts),
-      field("scale", &Product::scale), field("x", &Product::x), field("z", &Product::z));
+      field("texts", &Product::texts), field("scale", &Product::scale), field("x", &Product::x),
+      field("z", &Product::z));
 }
 
 template <typename T>

@@ -97,8 +97,8 @@ class Pool {
 };
 
 // Never destroyed: its threads sleep in it when the process ends.  A forked child has none of them,
-// and its parent's locks may be held by threads that it does not have: it starts anew, by a way that
-// takes no lock.
+// and its parent's locks may be held by threads that it does not have: it starts anew, by a way
+// that takes no lock.
 Pool& pool() {
   static std::atomic<Pool*> current{nullptr};
   Pool* found = current.load(std::memory_order_acquire);
