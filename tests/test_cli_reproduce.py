@@ -41,6 +41,7 @@ def asked(monkeypatch):
     return calls
 
 
+@pytest.mark.deep
 @needs_plots
 @pytest.mark.parametrize("name", TINY)
 def test_run_and_run_again(capsys, tmp_path, monkeypatch, name):

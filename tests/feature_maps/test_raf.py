@@ -337,7 +337,9 @@ def test_gradient_of_one_argument_alone(backend):
     ("backend", "weight_fn", "normalize", "masked"),
     [
         pytest.param("native", "softmax", True, True, marks=pytest.mark.needs("native")),
-        pytest.param("native", "relu", True, False, marks=pytest.mark.needs("native")),
+        pytest.param(
+            "native", "relu", True, False, marks=[pytest.mark.deep, pytest.mark.needs("native")]
+        ),
         pytest.param("torch", "softmax", True, True, marks=pytest.mark.deep),
         pytest.param("reference", "relu", False, False, marks=pytest.mark.deep),
     ],

@@ -230,6 +230,7 @@ def test_warning_of_the_condition():
     assert bool((result.condition > 1e12).any())
 
 
+@pytest.mark.deep
 def test_numbers_of_words_and_of_texts():
     for n, d, N in ((1, 2, 1), (1, 5, 3), (3, 2, 1), (6, 1, 2)):
         known = problem(N, n, d, seed=n)

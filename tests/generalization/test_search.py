@@ -83,6 +83,7 @@ def test_first_start_pulls_every_row():
     assert torch.equal(one.delta, other.delta)
 
 
+@pytest.mark.deep
 def test_smooth_starts_help_relu(monkeypatch):
     from wsfast.generalization import attention
 

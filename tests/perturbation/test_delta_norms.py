@@ -343,6 +343,7 @@ def test_memory_budget_changes_nothing(backend, weight_fn, normalize, dtype):
     assert relative_error(tiny, raf_delta_norms(X, W, delta, **options), floor) <= limit
 
 
+@pytest.mark.deep
 @backends
 def test_more_points_than_are_evaluated_together(backend):
     X, W = random_text(3, 2)

@@ -169,6 +169,7 @@ def test_few_cells(ax, table):
     ax.figure.draw_without_rendering()
 
 
+@pytest.mark.deep
 @pytest.mark.needs("plots")
 def test_many_positions_and_candidates(ax):
     table = 1 + np.arange(300)[:, None] * 7 % 300 / 300 + np.arange(100) / 1e5

@@ -42,6 +42,7 @@ def test_what_is_left_out_is_counted():
     assert min(counts) < (1, 1)
 
 
+@pytest.mark.deep
 @pytest.mark.needs("text", "data")
 def test_true_reviews():
     sample = data.reviews("minilm", 12, 20, seed=1)

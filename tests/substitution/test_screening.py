@@ -237,6 +237,7 @@ def close_candidates(seed):
     return X, E.float(), W + torch.eye(8)
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])

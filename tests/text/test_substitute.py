@@ -246,6 +246,7 @@ def test_gap_at_distance_is_1_where_the_search_ends_below_the_word(monkeypatch):
 # -- draws -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_draws_rank_by_the_mean():
     found = substitute(TEXT, candidates=WORDS, top_k=23, draws=3, seed=2)
     W = wsfast.random_weights(384, draws=3, seed=2)
