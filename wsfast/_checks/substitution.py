@@ -191,7 +191,7 @@ def _own_rows(value: Any, V: int, inputs: Inputs) -> Tensor:
     """Rows of E that the words of one text are, (n,) int64; -1 for none."""
     if len(inputs.texts) != 1:
         raise ValueError(f"own goes with one text, got {len(inputs.texts)}")
-    array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    array = np.asarray(host_array("own", value) if isinstance(value, Tensor) else value)
     if array.ndim != 1 or array.dtype.kind not in "ui":
         raise TypeError(
             f"own must be a sequence of integers, got {array.dtype} of shape {array.shape}"
