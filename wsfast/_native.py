@@ -160,8 +160,12 @@ def compiled(device: torch.device) -> Compiled | None:
     return {"cpu": CPU, "cuda": CUDA}.get(device.type)
 
 
-# Names in the compiled modules end in the width of what they work on.
 _SUFFIX = {"torch.float32": "32", "torch.float64": "64", "torch.bfloat16": "bf16"}
+
+
+def variant(name: str, dtype: torch.dtype | None) -> str:
+    """What `name` for `dtype` is called in the compiled modules; without one, the name itself."""
+    return name if dtype is None else name + _SUFFIX[str(dtype)]
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ class Kernels:
 
     def struct(self, name: str, dtype: torch.dtype) -> Any:
         """The class of arguments `name` for `dtype`."""
-        return getattr(self.module, name + _SUFFIX[str(dtype)])
+        return getattr(self.module, variant(name, dtype))
 
     def launch(
         self, name: str, *arguments: Any, dtype: torch.dtype | None = None, **named: Any
@@ -185,7 +189,7 @@ class Kernels:
         """
         import torch
 
-        kernel = getattr(self.module, name if dtype is None else name + _SUFFIX[str(dtype)])
+        kernel = getattr(self.module, variant(name, dtype))
         if not self.gpu:
             kernel(*arguments, **named, threads=torch.get_num_threads())
         elif self.device.type != "cuda":

@@ -77,7 +77,7 @@ def record_launches(seen: set[str]) -> None:
     launch = _native.Kernels.launch
 
     def noted(kernels: _native.Kernels, name: str, *args, dtype=None, **named) -> None:
-        seen.add(name if dtype is None else name + _native._SUFFIX[dtype])
+        seen.add(_native.variant(name, dtype))
         launch(kernels, name, *args, dtype=dtype, **named)
 
     _native.Kernels.launch = noted
