@@ -146,9 +146,9 @@ def check_layer_exists(layer: int, last: int) -> None:
         raise ValueError(f'layer: expected "words" or 0 to {last} for this model, got {layer}')
 
 
-def check_no_zero_row(index: int, tokens: list[str], norms: torch.Tensor) -> None:
+def check_no_zero_row(index: int, tokens: list[str], rows: torch.Tensor) -> None:
     """Refuse a zero row: it has no direction to scale."""
-    zero = (norms == 0).nonzero()
+    zero = (~rows.any(dim=1)).nonzero()
     if len(zero):
         position = int(zero[0])
         raise ValueError(

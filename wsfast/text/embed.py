@@ -110,7 +110,7 @@ def embed(
         vectors = _vectors(source, encoding, layer, index)
         if not include_special:
             keep = [i for i, special in enumerate(encoding.special) if not special]
-            encoding, vectors = encoding.take(keep), vectors[keep]
+            encoding, vectors = encoding.take(keep), vectors[torch.tensor(keep)]
         spans = tokens.word_spans(encoding)
         results.append(
             Embedded(
@@ -141,5 +141,6 @@ def _vectors(
 
 def _scaled(vectors: torch.Tensor, names: list[str], index: int) -> torch.Tensor:
     """Rows scaled to norm sqrt(d); one that is zero is an error."""
-    checks.check_no_zero_row(index, names, vectors.double().norm(dim=1))
-    return to_norm_sqrt_d(vectors)
+    scaled = to_norm_sqrt_d(vectors)
+    checks.check_no_zero_row(index, names, scaled)
+    return scaled

@@ -78,4 +78,6 @@ class Embedded:
 
 def span_of(offsets: list[tuple[int, int]]) -> tuple[int, int]:
     """Return the smallest character span that holds all of `offsets` (at least one)."""
+    if len(offsets) == 1:
+        return offsets[0]
     return min(start for start, _ in offsets), max(stop for _, stop in offsets)

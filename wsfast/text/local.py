@@ -126,11 +126,10 @@ class LocalEncoder:
         if self._type is not None:
             rows = rows + self._type
         if self._padding is None:
-            places = torch.arange(len(ids))
+            rows = rows + self._positions[: len(ids)]
         else:
             known = ids != self._padding
-            places = known.cumsum(0) * known + self._padding
-        rows = rows + self._positions[places]
+            rows = rows + self._positions[known.cumsum(0) * known + self._padding]
         return torch.nn.functional.layer_norm(rows, rows.shape[1:], *self._norm, self._epsilon)
 
 
