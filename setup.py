@@ -193,7 +193,7 @@ class CMakeBuild(build_ext):
         return [Path(self.build_lib), ROOT] if self.editable_mode else [Path(self.build_lib)]
 
     def _reason_files(self, ext: Extension) -> list[Path]:
-        """Where wsfast._native finds why the module is missing; there only if it is."""
+        """Where wsfast.engines.compiled finds why the module is missing; there only if it is."""
         return [place / (ext.name.replace(".", "/") + "_missing.txt") for place in self._places()]
 
     def _compile(self, ext: CPUModule | CUDAModule, jobs: int) -> None:

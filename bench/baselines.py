@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation import closed_form
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.perturbation.text_state import PositionState
+from wsfast.attention import closed_form
+from wsfast.attention.state import PositionState
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
 
 # -- the definition -------------------------------------------------------------------------------
 

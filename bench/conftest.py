@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from wsfast import _native
 from wsfast._extras import extra_folder, import_extra
+from wsfast.engines import compiled
 
 from .measure import Baseline, Limits, Row, Turns, markdown, ratio_text
 
@@ -80,7 +80,7 @@ def cpu_name() -> str:
 
 
 def machine() -> dict[str, str]:
-    module = _native.CPU.module
+    module = compiled.CPU.module
     return {
         "CPU": cpu_name(),
         "cores": str(os.cpu_count()),
@@ -124,8 +124,8 @@ def size(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def native() -> None:
     """Skips where the compiled module is missing."""
-    if _native.CPU.module is None:
-        pytest.skip(f"no compiled module: {_native.CPU.reason}")
+    if compiled.CPU.module is None:
+        pytest.skip(f"no compiled module: {compiled.CPU.reason}")
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ install() { # in a shell of its own: root, work folder, interpreter
   mkdir "$work/away"
   cp -r "$root"/{tests,bench,pyproject.toml} "$work/away"
   cd "$work/away"
-  "$venv/bin/python" -c 'from wsfast import _native; _native.CPU.require(); _native.CUDA.require()'
+  "$venv/bin/python" -c 'from wsfast.engines import compiled; compiled.CPU.require(); compiled.CUDA.require()'
   "$venv/bin/python" -m wsfast
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wsfast.perturbation.evaluators import ClosedForm, TorchEvaluator
-from wsfast.sensitivity.ascent import Ball, explore
+from wsfast.search.ascent import Ball, explore
+from wsfast.search.objective import ClosedForm, TorchEvaluator
 
 from . import baselines
 from .inputs import directions, text_and_weights

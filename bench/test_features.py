@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import wsfast
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.text_state import TextState, prepare_text
+from wsfast.attention.state import TextState, prepare_text
+from wsfast.attention.weight_fn import WeightFn
 
 from . import baselines
 from .inputs import text_and_weights

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.attention.functional import TorchFunctional, functional_at
+from wsfast.attention.weight_fn import WeightFn
 from wsfast.generalization import experiment
-from wsfast.generalization.training import MinNorm
-from wsfast.perturbation.functional import TorchFunctional, functional_at
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.sensitivity.ascent import Ball, explore
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.search.ascent import Ball, explore
+from wsfast.studies.generalization.training import MinNorm
 
 from . import baselines
 from .inputs import directions, text_and_weights

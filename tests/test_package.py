@@ -18,7 +18,8 @@ import pytest
 import torch
 
 import wsfast
-from wsfast import _backend, _config, _native
+from wsfast import _config
+from wsfast.engines import choose, compiled
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -250,13 +251,13 @@ def test_config_of_the_compiled_module():
 @pytest.mark.needs("native")
 @pytest.mark.parametrize("library", ["libtorch", "libc10", "libgomp", "libomp"])
 def test_compiled_module_links_neither_torch_nor_openmp(library):
-    binary = Path(_native.CPU.require().__file__).read_bytes()
+    binary = Path(compiled.CPU.require().__file__).read_bytes()
     assert library.encode() not in binary
 
 
 @pytest.mark.needs("native")
 def test_compiled_module_loads_without_torch():
-    path = _native.CPU.require().__file__
+    path = compiled.CPU.require().__file__
     code = (
         "import sys, importlib.util as u;"
         f"spec = u.spec_from_file_location('_cpu', {path!r});"
@@ -264,10 +265,10 @@ def test_compiled_module_loads_without_torch():
         "print(module.isa_used(), 'torch' in sys.modules)"
     )
     done = run_python("-I", "-c", code)
-    assert done.stdout.split() == [_native.CPU.require().isa_used(), "False"], done.stderr
+    assert done.stdout.split() == [compiled.CPU.require().isa_used(), "False"], done.stderr
 
 
-PRINT_ISA = "from wsfast import _native; print(_native.CPU.require().isa_used())"
+PRINT_ISA = "from wsfast.engines import compiled; print(compiled.CPU.require().isa_used())"
 
 
 @pytest.mark.needs("native")
@@ -319,31 +320,31 @@ def lose(monkeypatch, compiled, reason):
 
 @pytest.fixture
 def without_module(monkeypatch):
-    lose(monkeypatch, _native.CPU, "no compiler here")
+    lose(monkeypatch, compiled.CPU, "no compiler here")
 
 
 @pytest.mark.usefixtures("without_module")
 def test_missing_module_is_named_in_every_message():
     with pytest.raises(RuntimeError, match=r"backend='native'.*no compiler here.*backend='torch'"):
-        _native.CPU.require()
+        compiled.CPU.require()
     assert _config.config()["compiled module"] == "absent: no compiler here"
 
 
 @pytest.mark.usefixtures("without_module")
 def test_missing_module_warns_once():
     with pytest.warns(RuntimeWarning, match="no compiler here"):
-        _native.CPU.warn_once_missing()
+        compiled.CPU.warn_once_missing()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _native.CPU.warn_once_missing()
+        compiled.CPU.warn_once_missing()
 
 
 @pytest.mark.needs("native")
 def test_present_module_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _native.CPU.warn_once_missing()
-    assert _native.CPU.reason == ""
+        compiled.CPU.warn_once_missing()
+    assert compiled.CPU.reason == ""
 
 
 # -- a source tree, served by the installed wsfast -------------------------------------------------
@@ -355,7 +356,8 @@ def clone(tmp_path):
     source = Path(wsfast.__file__).parent
     tree = tmp_path / "clone"
     names = (
-        "_native.py",
+        "engines/__init__.py",
+        "engines/compiled.py",
         "_warn.py",
         "_version.py",
         "_config.py",
@@ -363,7 +365,7 @@ def clone(tmp_path):
         "__init__.py",
         "__init__.pyi",
     )
-    (tree / "wsfast").mkdir(parents=True)
+    (tree / "wsfast" / "engines").mkdir(parents=True)
     for name in names:
         shutil.copy(source / name, tree / "wsfast" / name)
     leave_metadata(tree / "wsfast.egg-info" / "PKG-INFO", wsfast.__version__)
@@ -374,7 +376,7 @@ def clone(tmp_path):
 def site(tmp_path):
     """A folder where wsfast is installed, with its compiled module."""
     folder = tmp_path / "site"
-    module = Path(_native.CPU.require().__file__)
+    module = Path(compiled.CPU.require().__file__)
     (folder / "wsfast").mkdir(parents=True)
     shutil.copy(module, folder / "wsfast" / module.name)
     leave_metadata(folder / "wsfast-7.dist-info" / "METADATA", wsfast.__version__)
@@ -407,16 +409,16 @@ def test_source_tree_uses_the_compiled_module_of_the_installed_wsfast(clone, sit
     assert str(clone) in facts["wsfast"]
     assert Path(facts["compiled module"]).parent == site / "wsfast"
     assert facts["compiled module of"].startswith("the installed wsfast of the same version")
-    assert facts["instruction set used"] == _native.CPU.require().isa_used()
+    assert facts["instruction set used"] == compiled.CPU.require().isa_used()
 
 
 @pytest.mark.needs("native")
 def test_own_compiled_module_comes_before_the_installed_one(clone, site):
-    module = Path(_native.CPU.require().__file__)
+    module = Path(compiled.CPU.require().__file__)
     shutil.copy(module, clone / "wsfast" / module.name)
     code = (
-        "import sys; from wsfast import _native; print(_native.CPU.module.__file__);"
-        "print(_native.CPU.borrowed, 'email' in sys.modules)"  # no search: it costs time
+        "import sys; from wsfast.engines import compiled; print(compiled.CPU.module.__file__);"
+        "print(compiled.CPU.borrowed, 'email' in sys.modules)"  # no search: it costs time
     )
     path, facts = run_inside(clone, site, "-c", code).stdout.splitlines()
     assert Path(path).parent == clone / "wsfast"
@@ -426,7 +428,7 @@ def test_own_compiled_module_comes_before_the_installed_one(clone, site):
 @pytest.mark.needs("native")
 def test_module_of_another_version_is_named_and_not_used(clone, site):
     (clone / "wsfast" / "_version.py").write_text('__version__ = "99.0"\n')
-    code = "from wsfast import _native; print(_native.CPU.module); _native.CPU.warn_once_missing()"
+    code = "from wsfast.engines.compiled import CPU; print(CPU.module); CPU.warn_once_missing()"
     done = run_inside(clone, site, "-c", code)
     assert done.stdout == "None\n"
     for part in (str(clone), "version 99.0", f"{wsfast.__version__} in {site}"):
@@ -437,13 +439,13 @@ def test_module_of_another_version_is_named_and_not_used(clone, site):
 def test_broken_installed_module_is_no_import_error(clone, site):
     (module,) = (site / "wsfast").iterdir()
     module.write_bytes(b"no library")
-    code = "from wsfast import _native; print(_native.CPU.module, _native.CPU.reason)"
+    code = "from wsfast.engines import compiled; print(compiled.CPU.module, compiled.CPU.reason)"
     done = run_inside(clone, site, "-c", code)
     assert done.stdout.startswith("None it failed to load"), done.stderr
 
 
 def test_warning_points_at_the_program_of_the_user(monkeypatch):
-    lose(monkeypatch, _native.CPU, "no compiler here")
+    lose(monkeypatch, compiled.CPU, "no compiler here")
     with pytest.warns(RuntimeWarning, match="no compiler here") as caught:
         wsfast.raf_sensitivity(torch.ones(2, 2), max_steps=1)
     assert [one.filename for one in caught] == [__file__]
@@ -456,52 +458,53 @@ GPU = torch.device("cuda")
 
 @pytest.fixture
 def without_cuda(monkeypatch):
-    lose(monkeypatch, _native.CUDA, "nvcc was not found")
+    lose(monkeypatch, compiled.CUDA, "nvcc was not found")
 
 
 @pytest.mark.usefixtures("without_cuda")
 def test_cuda_tensors_without_cuda_kernels_go_to_pytorch():
     with pytest.warns(RuntimeWarning, match="module _cuda.*nvcc was not found"):
-        assert _backend.resolve(None, GPU) == "torch"
+        assert choose.resolve(None, GPU) == "torch"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _backend.resolve(None, GPU) == "torch"
-        assert _backend.resolve("torch", GPU) == "torch"
+        assert choose.resolve(None, GPU) == "torch"
+        assert choose.resolve("torch", GPU) == "torch"
     with pytest.raises(RuntimeError, match=r"_cuda: nvcc was not found.*nvcc.*backend='torch'"):
-        _backend.resolve("native", GPU)
+        choose.resolve("native", GPU)
     assert _config.config()["CUDA kernels"] == "absent: nvcc was not found"
 
 
 def test_cuda_tensors_go_to_the_cuda_kernels(monkeypatch):
-    monkeypatch.setattr(_native.CUDA, "module", _native)
+    monkeypatch.setattr(compiled.CUDA, "module", compiled)
     for backend in (None, "native"):
-        assert _backend.resolve(backend, GPU) == "native"
-    assert _backend.resolve(None, GPU, requires_grad=True) == "torch"
-    kernels = _native.kernels(GPU)
+        assert choose.resolve(backend, GPU) == "native"
+    assert choose.resolve(None, GPU, requires_grad=True) == "torch"
+    kernels = compiled.kernels(GPU)
     assert kernels.gpu
-    assert kernels.module is _native
+    assert kernels.module is compiled
 
 
 @pytest.mark.needs("native")
 def test_tensors_of_the_cpu_go_to_the_kernels_of_the_cpu(monkeypatch):
-    monkeypatch.setattr(_native.CUDA, "module", None)
-    assert not _native.kernels(torch.device("cpu")).gpu
+    monkeypatch.setattr(compiled.CUDA, "module", None)
+    assert not compiled.kernels(torch.device("cpu")).gpu
 
 
 def test_other_devices_go_to_pytorch():
-    assert _backend.resolve(None, torch.device("meta")) == "torch"
+    assert choose.resolve(None, torch.device("meta")) == "torch"
 
 
 def test_broken_module_is_no_import_error(tmp_path):
     """A module built for another machine must not take the rest of the package with it."""
     package = tmp_path / "wsfast"
-    package.mkdir()
+    (package / "engines").mkdir(parents=True)
     source = Path(wsfast.__file__).parent
-    for name in ("_native.py", "_version.py", "_config.py", "_warn.py"):
+    names = ("engines/__init__.py", "engines/compiled.py")
+    for name in (*names, "_version.py", "_config.py", "_warn.py"):
         (package / name).write_text((source / name).read_text())
     (package / "__init__.py").write_text("")
     (package / "_cpu.py").write_text("raise ImportError('undefined symbol: gone')")
-    code = "from wsfast import _native; print(_native.CPU.module, _native.CPU.reason)"
+    code = "from wsfast.engines import compiled; print(compiled.CPU.module, compiled.CPU.reason)"
     done = run_python("-c", code, PYTHONPATH=str(tmp_path))
     assert done.stdout.startswith("None it failed to load"), done.stderr
     assert "undefined symbol: gone" in done.stdout

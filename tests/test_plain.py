@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wsfast import raf_features, random_weights
-from wsfast._plain import full_precision, plain
+from wsfast._precision import full_precision, plain
 
 
 def mode():

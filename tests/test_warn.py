@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import wsfast
-from wsfast import _native
+from wsfast.engines import compiled
 
 X = torch.randn(3, 4)
 ZEROS = torch.zeros(3, 4)
@@ -47,8 +47,8 @@ def test_a_warning_points_at_the_first_line_outside_of_the_package(name):
 
 @pytest.mark.parametrize("name", WITHOUT_MODULE)
 def test_a_missing_module_is_told_of_at_the_users_line(name, monkeypatch):
-    monkeypatch.setattr(_native.CPU, "module", None)
-    monkeypatch.setattr(_native.CPU, "_warned", False)
+    monkeypatch.setattr(compiled.CPU, "module", None)
+    monkeypatch.setattr(compiled.CPU, "_warned", False)
     assert places(WITHOUT_MODULE[name]) == [__file__]
 
 

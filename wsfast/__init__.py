@@ -13,4 +13,4 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 if "torch" in sys.modules:
     # A program may use the operators in torch.ops.wsfast by their names alone.
-    import_module("wsfast.feature_maps.raf")
+    import_module("wsfast.maps.attention_features")

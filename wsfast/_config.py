@@ -10,8 +10,8 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from wsfast import _native
 from wsfast._version import __version__
+from wsfast.engines import compiled
 
 _OWNER = "the installed wsfast of the same version; the copy imported has none"
 
@@ -24,12 +24,12 @@ def config() -> dict[str, str]:
         "PyTorch": torch.__version__,
         "NumPy": np.__version__,
     }
-    module = _native.CPU.module
+    module = compiled.CPU.module
     if module is None:
-        facts["compiled module"] = f"absent: {_native.CPU.reason}"
+        facts["compiled module"] = f"absent: {compiled.CPU.reason}"
     else:
         facts["compiled module"] = str(module.__file__)
-        if _native.CPU.borrowed:
+        if compiled.CPU.borrowed:
             facts["compiled module of"] = _OWNER
         facts["compiler"] = module.compiler()
         facts["instruction sets built"] = ", ".join(module.isa_levels_built())
@@ -37,12 +37,12 @@ def config() -> dict[str, str]:
         facts["instruction set used"] = module.isa_used()
     facts["threads"] = str(torch.get_num_threads())
     facts["CUDA"] = _cuda_state()
-    cuda = _native.CUDA.module
+    cuda = compiled.CUDA.module
     if cuda is None:
-        facts["CUDA kernels"] = f"absent: {_native.CUDA.reason}"
+        facts["CUDA kernels"] = f"absent: {compiled.CUDA.reason}"
     else:
         facts["CUDA kernels"] = str(cuda.__file__)
-        if _native.CUDA.borrowed:
+        if compiled.CUDA.borrowed:
             facts["CUDA kernels of"] = _OWNER
         facts["CUDA compiler"] = cuda.compiler()
         facts["CUDA architectures"] = cuda.architectures()

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from wsfast import _native
 from wsfast._files import write_whole
+from wsfast.engines import compiled
 
 # How to have what is asked of the machine.
 _WAYS = {
@@ -24,7 +24,7 @@ _WAYS = {
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What the last digits of all numbers depend on, beside the settings of a run."""
-    module = _native.CPU.module
+    module = compiled.CPU.module
     kernels = "none" if module is None else module.isa_used()
     facts = {
         "torch": str(torch.__version__),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wsfast import _checks
-from wsfast._plain import untraced
+from wsfast._precision import untraced
 
 # Streams below 2^63 are the draws of W; the search has its own.
 START_STREAM = 1 << 63

@@ -1,5 +1,5 @@
 """Modules of wsfast."""
 
-from wsfast.feature_maps.modules import RandomAttentionFeatures
+from wsfast.maps.modules import RandomAttentionFeatures
 
 __all__ = ["RandomAttentionFeatures"]

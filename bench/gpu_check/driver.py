@@ -12,7 +12,7 @@ import argparse
 import torch
 
 import wsfast
-from wsfast import _native
+from wsfast.engines import compiled
 
 from .machine import choose_device
 
@@ -59,7 +59,7 @@ def read_beyond(device: torch.device) -> None:
     """Tell a kernel of one row more than there is."""
     rows, shift = torch.randn(4, 8, device=device), torch.zeros(8, device=device)
     centred, norm2 = torch.empty(5, 8, device=device), torch.empty(5, device=device)
-    _native.kernels(device).launch(
+    compiled.kernels(device).launch(
         "centre_rows",
         dtype=rows.dtype,
         rows=len(rows) + 1,
@@ -74,13 +74,13 @@ def read_beyond(device: torch.device) -> None:
 
 def record_launches(seen: set[str]) -> None:
     """Note in `seen` what is launched."""
-    launch = _native.Kernels.launch
+    launch = compiled.Kernels.launch
 
-    def noted(kernels: _native.Kernels, name: str, *args, dtype=None, **named) -> None:
-        seen.add(_native.variant(name, dtype))
+    def noted(kernels: compiled.Kernels, name: str, *args, dtype=None, **named) -> None:
+        seen.add(compiled.variant(name, dtype))
         launch(kernels, name, *args, dtype=dtype, **named)
 
-    _native.Kernels.launch = noted
+    compiled.Kernels.launch = noted
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
     record_launches(seen)
     features(device)
     searches(device)
-    module = _native.kernels(device).module
+    module = compiled.kernels(device).module
     kernels = {
         name
         for name in dir(module)

@@ -23,13 +23,13 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import wsfast
-from wsfast.feature_maps.native import fused_features
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.perturbation.text_state import PositionState
-from wsfast.substitution import search
-from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.state import prepare
+from wsfast.attention.state import PositionState
+from wsfast.attention.substitution import prepare
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.feature_kernels import fused_features
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.studies.substitution import search
 
 from .. import baselines
 from ..inputs import directions, text_and_weights, vocabulary

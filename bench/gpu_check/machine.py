@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from wsfast import _native
+from wsfast.engines import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def choose_device(*, dry_run: bool) -> torch.device:
     """The device whose tensors ``backend="native"`` serves with the CUDA kernels from now on."""
     if not dry_run:
-        _native.CUDA.require()
+        compiled.CUDA.require()
         return torch.device("cuda", torch.cuda.current_device())
     build = _load(ROOT / "tests/cuda_on_cpu/build.py", "build")
     module = _load(build.build(ROOT / "build/cuda_on_cpu"), "_cuda")
-    _native.kernels = lambda device: _native.Kernels(module, device, gpu=True)
+    compiled.kernels = lambda device: compiled.Kernels(module, device, gpu=True)
     return torch.device("cpu")
 
 
@@ -46,14 +46,14 @@ def facts(device: torch.device) -> dict[str, str]:
         "driver": "none",
         "torch": torch.__version__,
         "nvcc": "none",
-        "architectures": _native.kernels(device).module.architectures(),
+        "architectures": compiled.kernels(device).module.architectures(),
         "python": platform.python_version(),
     }
     if device.type == "cuda":
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         out["card"] = torch.cuda.get_device_name(device)
         out["driver"] = subprocess.check_output(query, text=True).split()[0]
-        out["nvcc"] = _native.CUDA.require().compiler()
+        out["nvcc"] = compiled.CUDA.require().compiler()
     return out
 
 

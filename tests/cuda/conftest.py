@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from wsfast import _native
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.evaluators import ClosedForm
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.search.objective import ClosedForm
 
 # As it is before --cuda-on-cpu takes its place.
-_KERNELS = _native.kernels
+_KERNELS = compiled.kernels
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -41,7 +41,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def run(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(_native, "kernels", _KERNELS)
+            patch.setattr(compiled, "kernels", _KERNELS)
             return function(*map(_to_cpu, arguments), backend="native", **options)
 
     return run

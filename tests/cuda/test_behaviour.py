@@ -142,7 +142,7 @@ def test_config(capsys):
     wsfast.show_config()
     printed = capsys.readouterr().out
     assert torch.cuda.get_device_name(0) in printed
-    assert wsfast._native.CUDA.require().architectures() in printed
+    assert wsfast.engines.compiled.CUDA.require().architectures() in printed
 
 
 @pytest.mark.needs("cuda")

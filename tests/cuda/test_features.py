@@ -8,9 +8,9 @@ from definition import features
 from parameters import weight_fns
 
 from wsfast import nn, raf_features
-from wsfast.feature_maps.native import fused_features
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.text_state import prepare_text
+from wsfast.attention.state import prepare_text
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.feature_kernels import fused_features
 
 # Of the largest number in φ. Products of plain TF32 are at 1e-3.
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}

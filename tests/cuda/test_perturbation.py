@@ -8,8 +8,8 @@ from definition import delta_norms, deltas, features, relative_error
 from parameters import dtypes, weight_fns
 
 from wsfast import perturb, raf_delta_norms, raf_deltas
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.evaluators import TorchEvaluator
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.search.objective import TorchEvaluator
 
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}
 SIZES = [(1, 1), (1, 8), (2, 3), (3, 1), (5, 17), (16, 8), (17, 33), (33, 7), (7, 130)]

@@ -11,13 +11,13 @@ import torch
 from parameters import dtypes
 from torch import Tensor
 
-from wsfast.feature_maps.native import fused_features, fused_text
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.sensitivity.ascent import Ball, Point, ascend_unattended, explore
-from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.state import prepare
-from wsfast.substitution.text_search import own_scores
+from wsfast.attention.substitution import prepare
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.feature_kernels import fused_features, fused_text
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.search.ascent import Ball, Point, ascend_unattended, explore
+from wsfast.studies.substitution.screen import own_scores
 
 pytestmark = pytest.mark.needs("cuda")
 

@@ -11,9 +11,9 @@ from parameters import dtypes
 from perturbation.problems import SEARCHED, state
 
 from wsfast import raf_delta_norms, raf_features
-from wsfast.perturbation.evaluators import TorchEvaluator
-from wsfast.perturbation.native import NativeEvaluator
-from wsfast.sensitivity.ascent import Ball, _Climb
+from wsfast.engines.ascent_kernels import NativeEvaluator
+from wsfast.search.ascent import Ball, _Climb
+from wsfast.search.objective import TorchEvaluator
 
 pytestmark = [
     pytest.mark.deep,

@@ -7,10 +7,11 @@ import torch
 from cuda_on_cpu.sizes import sampled
 from definition import WEIGHT_FNS, features, random_text
 
-from wsfast import _native, raf_features
-from wsfast.feature_maps.native import fused_features, fused_text
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.text_state import prepare_text
+from wsfast import raf_features
+from wsfast.attention.state import prepare_text
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
+from wsfast.engines.feature_kernels import fused_features, fused_text
 
 pytestmark = [
     pytest.mark.deep,
@@ -223,7 +224,7 @@ def test_an_error_is_reported_once(monkeypatch):
 
 
 def test_no_text_is_no_launch(cuda_on_cpu):
-    kernels = _native.kernels(torch.device("cpu"))
+    kernels = compiled.kernels(torch.device("cpu"))
     names = ("words", "queries", "mask", "phi", "top", "top_score", "others", "others_mean")
     kernels.launch(
         "raf_features",

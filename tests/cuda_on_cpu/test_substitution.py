@@ -12,8 +12,8 @@ from parameters import dtypes, weight_fns
 from substitution.cases import KINDS, hard_text
 from substitution.kernels import agree, own_scores, state_of
 
-from wsfast.substitution.native import NativeTiles, PairList, Workspace
-from wsfast.substitution.state import Squares
+from wsfast.attention.substitution import Squares
+from wsfast.engines.substitution_kernels import NativeTiles, PairList, Workspace
 
 pytestmark = [
     pytest.mark.deep,

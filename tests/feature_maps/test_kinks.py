@@ -8,9 +8,9 @@ from definition import WEIGHT_FNS, random_text
 from perturbation.problems import SEARCHED, state
 
 from wsfast import drf_features, raf_delta_norms, raf_deltas, raf_features, rf_features, rf_weights
-from wsfast.feature_maps.activation import ACTIVATIONS
-from wsfast.feature_maps.kinks import at_most, reciprocal, relu, root
-from wsfast.perturbation import closed_form, functional
+from wsfast._kinks import at_most, reciprocal, relu, root
+from wsfast.attention import closed_form, functional
+from wsfast.maps.activation import ACTIVATIONS
 
 # Nodes of autograd whose slope at a tie is PyTorch's choice.
 CHOOSING = (
@@ -147,7 +147,7 @@ def test_slope_of_a_change_at_no_change(weight_fn, normalize):
 @pytest.mark.parametrize("n", [1, 4])
 def test_slope_of_the_search_with_a_zero_word(fn, n):
     """Word 0 is zero: its scores, and all with it, are exactly 0."""
-    from wsfast.perturbation.evaluators import TorchEvaluator
+    from wsfast.search.objective import TorchEvaluator
 
     X, W = random_text(n, 3)
     X[0] = 0

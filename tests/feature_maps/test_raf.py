@@ -312,7 +312,7 @@ def test_gradient(backend, weight_fn, normalize, masked):
 
 @backends
 def test_gradient_across_row_tiles(backend, monkeypatch):
-    from wsfast.feature_maps import raf
+    from wsfast.maps import attention_features as raf
 
     monkeypatch.setattr(raf, "_TILE", 10)
     X, W = (x.requires_grad_() for x in random_text(7, 3))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from parameters import all_backends, backends, dtypes
 
 from wsfast import drf_features, drf_weights, rf_features, rf_weights
-from wsfast.feature_maps import projection
-from wsfast.feature_maps.activation import ACTIVATIONS
+from wsfast.maps import projection
+from wsfast.maps.activation import ACTIVATIONS
 
 FUNCTIONS = {
     "relu": lambda x: max(x, 0.0),
@@ -72,8 +72,8 @@ def test_weights_are_scaled_and_the_same_for_every_backend(monkeypatch):
     assert float(first.var()) == pytest.approx(2 / 24, rel=0.06)
     assert float(second.var()) == pytest.approx(2 / 300, rel=0.02)
     with monkeypatch.context() as patch:
-        patch.setattr("wsfast._native.CPU.module", None)
-        patch.setattr("wsfast._native.CPU._warned", True)
+        patch.setattr("wsfast.engines.compiled.CPU.module", None)
+        patch.setattr("wsfast.engines.compiled.CPU._warned", True)
         assert torch.equal(rf_weights(4, 6, k=3000), V)
         assert torch.equal(drf_weights(4, 6, 2, k=300)[1], second)
 

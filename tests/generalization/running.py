@@ -8,7 +8,7 @@ from generalization.truth import ATTENTION, Problem, figures
 
 import wsfast
 from wsfast.generalization import GeneralizationResult, experiment
-from wsfast.generalization.result import FIGURES
+from wsfast.results.generalization import FIGURES
 
 ALL_MAPS = [*ATTENTION, "rf", "drf"]
 FAST = {"starts": 2, "max_steps": 10}

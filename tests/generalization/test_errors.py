@@ -128,9 +128,9 @@ def test_features_that_do_not_serve():
 
 
 def test_missing_module(monkeypatch):
-    from wsfast import _native
+    from wsfast.engines import compiled
 
-    monkeypatch.setattr(_native.CPU, "module", None)
-    monkeypatch.setattr(_native.CPU, "reason", "gone")
+    monkeypatch.setattr(compiled.CPU, "module", None)
+    monkeypatch.setattr(compiled.CPU, "reason", "gone")
     with pytest.raises(RuntimeError, match="needs the compiled module"):
         experiment(**GIVEN, backend="native")

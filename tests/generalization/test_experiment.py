@@ -18,7 +18,7 @@ from parameters import all_backends
 
 import wsfast
 from wsfast.generalization import experiment
-from wsfast.generalization.result import FIGURES
+from wsfast.results.generalization import FIGURES
 
 maps = pytest.mark.parametrize("name", ALL_MAPS)
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wsfast._checks import SearchOptions
-from wsfast.generalization.defined import DefinedMap
-from wsfast.generalization.minimise import Loss, _to_the_end, minimise, root
-from wsfast.sensitivity.ascent import Point
+from wsfast.search.ascent import Point
+from wsfast.studies.generalization.defined import DefinedMap
+from wsfast.studies.generalization.minimise import Loss, _to_the_end, minimise, root
 
 BUDGET = 2**28
 
@@ -209,7 +209,7 @@ def test_which_positions_go_on():
 
 def test_best_positions_go_on_to_the_end(monkeypatch):
     """From a search that stops early: the finalists end where the longest search does."""
-    from wsfast.generalization import minimise as module
+    from wsfast.studies.generalization import minimise as module
 
     generator = torch.Generator().manual_seed(3)
     A = torch.randn(30, 3, 12, generator=generator, dtype=torch.float64)

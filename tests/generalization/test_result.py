@@ -12,8 +12,8 @@ import torch
 from generalization.truth import problem
 
 from wsfast.generalization import GeneralizationResult, experiment
-from wsfast.generalization.result import FIGURES
-from wsfast.sensitivity.draws import summarize
+from wsfast.results.generalization import FIGURES
+from wsfast.results.intervals import summarize
 
 AXES = {(): (), ("trials",): (3,), ("draws",): (2,), ("trials", "draws"): (3, 2)}
 TRAININGS, LOSSES = ("fine_tuning", "retraining"), ("feature", "error")

@@ -85,7 +85,7 @@ def test_first_start_pulls_every_row():
 
 @pytest.mark.deep
 def test_smooth_starts_help_relu(monkeypatch):
-    from wsfast.generalization import attention
+    from wsfast.studies.generalization import attention
 
     texts = [problem(8, 8, 16, seed) for seed in range(4)]
     with_them = [run(known, map="relu_raf", radius=2.0).loss.mean() for known in texts]
@@ -102,17 +102,17 @@ def test_smooth_starts_help_relu(monkeypatch):
 
 @pytest.mark.parametrize("name", ["raf", "relu_raf", "rf"])
 def test_torch_backend_needs_no_compiled_module(name, monkeypatch):
-    from wsfast import _native
+    from wsfast.engines import compiled
 
     def missing(device):
         raise AssertionError("asked for compiled kernels")
 
-    monkeypatch.setattr(_native, "kernels", missing)
+    monkeypatch.setattr(compiled, "kernels", missing)
     assert run(problem(4, 3, 4), map=name, backend="torch", **FAST).info["backend"] == "torch"
 
 
 def test_small_basis_is_taken_and_loses_nothing(monkeypatch):
-    from wsfast.generalization import attention
+    from wsfast.studies.generalization import attention
 
     known = problem(6, 3, 200, seed=5)
     taken = []
@@ -137,7 +137,7 @@ def test_memory_budget_changes_nothing():
 
 
 def test_what_is_shared_is_searched_once(monkeypatch):
-    from wsfast.generalization import run as module
+    from wsfast.studies.generalization import experiment as module
 
     calls = []
     before = module.minimise

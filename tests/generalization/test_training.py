@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parameters import dtypes
 
-from wsfast.generalization.training import MinNorm
+from wsfast.studies.generalization.training import MinNorm
 
 LARGE = 2**28
 

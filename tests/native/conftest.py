@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wsfast import _native
+from wsfast.engines import compiled
 
 LEVELS = [
     "baseline",
@@ -16,7 +16,7 @@ LEVELS = [
 @pytest.fixture(params=LEVELS)
 def level(request, isa):
     isa(request.param)
-    assert _native.CPU.require().isa_used() == request.param
+    assert compiled.CPU.require().isa_used() == request.param
     return request.param
 
 

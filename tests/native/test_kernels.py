@@ -12,11 +12,12 @@ from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_
 from parameters import dtypes
 from perturbation.problems import state
 
-from wsfast import _native, raf_delta_norms, raf_features
-from wsfast.feature_maps.native import attention_rows_, attention_statistics_
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.evaluators import TorchEvaluator
-from wsfast.sensitivity.ascent import Ball, _Climb
+from wsfast import raf_delta_norms, raf_features
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
+from wsfast.engines.feature_kernels import attention_rows_, attention_statistics_
+from wsfast.search.ascent import Ball, _Climb
+from wsfast.search.objective import TorchEvaluator
 
 pytestmark = pytest.mark.needs("native")
 
@@ -103,8 +104,8 @@ def test_attention_statistics(level, fn, dtype):
 @dtypes
 def test_evaluation(level, fn, dtype):
     """Values, gradients and rounding sizes, with dominated pairs."""
-    from wsfast.perturbation import closed_form
-    from wsfast.perturbation.native import NativeEvaluator
+    from wsfast.attention import closed_form
+    from wsfast.engines.ascent_kernels import NativeEvaluator
 
     limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
     dominated = 0
@@ -169,7 +170,7 @@ def test_public_functions(level, weight_fn, normalize, dtype):
 
 
 def test_levels_are_ordered_and_bounded():
-    module = _native.CPU.require()
+    module = compiled.CPU.require()
     order = ["baseline", "avx2", "avx512"]
     built = module.isa_levels_built()
     assert built == [name for name in order if name in built]
@@ -179,10 +180,10 @@ def test_levels_are_ordered_and_bounded():
 
 @pytest.mark.parametrize("name", ["sse9", "", "AVX2"])
 def test_unknown_level(isa, name):
-    before = _native.CPU.require().isa_used()
+    before = compiled.CPU.require().isa_used()
     with pytest.raises(ValueError, match=f"instruction set '{name}'.*usable: baseline"):
         isa(name)
-    assert _native.CPU.require().isa_used() == before
+    assert compiled.CPU.require().isa_used() == before
 
 
 # Without PyTorch, whose own threads do not outlive a fork.

@@ -11,8 +11,8 @@ from parameters import dtypes, weight_fns
 from substitution.cases import KINDS, hard_text
 from substitution.kernels import agree, own_scores, state_of
 
-from wsfast.substitution import native
-from wsfast.substitution.native import NativeTiles, Workspace
+from wsfast.engines import substitution_kernels as native
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
 pytestmark = pytest.mark.needs("native")
 

@@ -12,13 +12,13 @@ pytestmark = pytest.mark.needs("native")
 
 _START = """
 import os, signal, sys, threading, torch
-from wsfast import _native
+from wsfast.engines import compiled
 torch.set_num_threads(1)
 """
 
 # Calls so short that some thread is nearly always where it takes or leaves the pool.
 _FORK = """
-kernel = _native.CPU.require().random_block32
+kernel = compiled.CPU.require().random_block32
 def block():
     out = torch.empty(64, 128)
     kernel(seed=1, draw=0, plane=0, first_row=0, rows=64, cols=128, scale=1.0,
@@ -45,10 +45,10 @@ print(set(statuses))
 """
 
 _STACK = """
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.substitution.native import NativeTiles, Workspace
-from wsfast.substitution.state import prepare
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.attention.substitution import prepare
 X, W = torch.randn(2, 2), torch.randn(2, 2)
 problem = RafProblem(X, AttentionWeights(W), WeightFn("softmax"), "native", 2**28)
 def tiles_at(positions):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.perturbation.text_state import PositionState
+from wsfast.attention.state import PositionState
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
 
 SEARCHED = [
     WeightFn("softmax"),

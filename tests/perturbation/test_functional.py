@@ -12,11 +12,11 @@ from perturbation.adversarial import cases, truth
 from perturbation.problems import SEARCHED
 from torch import Tensor
 
-from wsfast.feature_maps.reference import attention_features
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation import functional
-from wsfast.perturbation.functional import ClosedFunctional, DefinedFunctional, functional_at
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
+from wsfast.attention import functional
+from wsfast.attention.definition import attention_features
+from wsfast.attention.functional import ClosedFunctional, DefinedFunctional, functional_at
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
 
 searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 native_only = pytest.mark.needs("native")

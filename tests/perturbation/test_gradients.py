@@ -9,7 +9,7 @@ from parameters import weight_fns
 from perturbation.problems import SEARCHED, state
 
 from wsfast import raf_delta_norms, raf_deltas, random_weights
-from wsfast.perturbation.evaluators import TorchEvaluator
+from wsfast.search.objective import TorchEvaluator
 
 searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 
@@ -107,7 +107,7 @@ def saturated_text(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
 @searched
 @pytest.mark.parametrize("saturated", [False, True])
 def test_native_value_and_gradient(fn, saturated):
-    from wsfast.perturbation.native import NativeEvaluator
+    from wsfast.engines.ascent_kernels import NativeEvaluator
 
     for n, d, starts in ((1, 1, 1), (1, 3, 2), (2, 1, 3), (5, 4, 1), (9, 7, 3), (17, 16, 2)):
         X, W = saturated_text(n, d) if saturated else random_text(n, d, n)
@@ -138,7 +138,7 @@ def test_native_value_and_gradient(fn, saturated):
 @pytest.mark.needs("native")
 @searched
 def test_native_gradient_in_float32(fn):
-    from wsfast.perturbation.native import NativeEvaluator
+    from wsfast.engines.ascent_kernels import NativeEvaluator
 
     X, W = random_text(19, 9, 2)
     exact = state(X, W, fn, "native")
@@ -155,7 +155,7 @@ def test_native_gradient_in_float32(fn):
 @pytest.mark.needs("native")
 @searched
 def test_positions_of_a_state_can_be_selected_and_repeated(fn):
-    from wsfast.perturbation.native import NativeEvaluator
+    from wsfast.engines.ascent_kernels import NativeEvaluator
 
     X, W = saturated_text(8, 5)
     known = state(X, W, fn, "native")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wsfast.sensitivity.result import SensitivityResult
+from wsfast.results.sensitivity import SensitivityResult
 
 
 def one(per_word: list[float], words: list[str] | None = None, **changes: Any) -> SensitivityResult:

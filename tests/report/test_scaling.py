@@ -9,7 +9,7 @@ import sys
 import pytest
 from scaling_laws.tables import table
 
-from wsfast.scaling_laws.result import ScalingResult
+from wsfast.results.scaling import ScalingResult
 
 
 def law(n, d, r):

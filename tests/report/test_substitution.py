@@ -10,7 +10,7 @@ from report.html_tags import ClosedTags
 from substitution.results import NAN, found
 
 from wsfast.report.substitution import save_figure, summary
-from wsfast.substitution.result import Substitution
+from wsfast.results.substitution import Substitution
 
 THIRD = 1 / 3
 TABLE = [[1.0, 4.0, NAN], [7.0, 2.0, 6.0], [3.0, 5.0, 0.5]]

@@ -17,8 +17,8 @@ from wsfast.reproduce.data import Sample
 from wsfast.reproduce.seeds import draw_seed
 from wsfast.reproduce.sensitivity import Point
 from wsfast.reproduce.sensitivity_report import Findings, finite_slope
-from wsfast.scaling_laws.cells import Cell
-from wsfast.scaling_laws.texts import gaussian_text
+from wsfast.studies.scaling.store import Cell
+from wsfast.studies.scaling.texts import gaussian_text
 
 pytestmark = pytest.mark.needs("plots", "parquet")
 
@@ -91,7 +91,7 @@ def test_everything_is_there(finished):
 
 def test_finished_cells_are_taken_over(finished, monkeypatch):
     before = (finished / "cells.csv").read_bytes()
-    monkeypatch.setattr("wsfast.scaling_laws.measure.Measure.cell", None)
+    monkeypatch.setattr("wsfast.studies.scaling.measure.Measure.cell", None)
     monkeypatch.setattr(sensitivity.estimate, "seconds", lambda work: {w.name: 1.0 for w in work})
     sensitivity.run(SENSITIVITY, finished, "")
     assert (finished / "cells.csv").read_bytes() == before

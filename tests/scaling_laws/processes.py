@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from wsfast.scaling_laws.study import scaling
+from wsfast.studies.scaling.study import scaling
 
 STUDY = {"map": "raf", "ns": [2, 3, 5], "ds": [4, 6], "draws": 20, "max_steps": 10}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wsfast.scaling_laws.cells import Cell
-from wsfast.scaling_laws.result import ScalingResult
+from wsfast.results.scaling import ScalingResult
+from wsfast.studies.scaling.store import Cell
 
 
 def table(

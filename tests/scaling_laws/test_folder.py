@@ -14,11 +14,11 @@ import pytest
 import torch
 from scaling_laws.processes import STUDY
 
-import wsfast.scaling_laws.cells as cells_module
-import wsfast.scaling_laws.study as study_module
-from wsfast.scaling_laws.cells import Cell, Key, Store
-from wsfast.scaling_laws.measure import Measure
-from wsfast.scaling_laws.study import scaling
+import wsfast.studies.scaling.store as cells_module
+import wsfast.studies.scaling.study as study_module
+from wsfast.studies.scaling.measure import Measure
+from wsfast.studies.scaling.store import Cell, Key, Store
+from wsfast.studies.scaling.study import scaling
 
 PROGRAM = Path(__file__).parent / "processes.py"
 SMALL = {"map": "raf", "ns": [2, 4], "ds": 4, "draws": 2, "max_steps": 2}
@@ -245,7 +245,7 @@ def test_other_settings(tmp_path, before, now, message):
 
 def test_other_version(tmp_path, monkeypatch):
     scaling(**SMALL, path=tmp_path)
-    monkeypatch.setattr("wsfast.scaling_laws.study.__version__", "9.9")
+    monkeypatch.setattr("wsfast.studies.scaling.study.__version__", "9.9")
     with pytest.raises(ValueError, match=r"version '.*', now '9\.9'"):
         scaling(**SMALL, path=tmp_path)
 

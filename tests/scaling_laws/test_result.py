@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scaling_laws.tables import table
 
-from wsfast.scaling_laws.cells import Cell
-from wsfast.scaling_laws.result import Mean, ScalingResult
-from wsfast.sensitivity.result import SensitivityResult
+from wsfast.results.scaling import Mean, ScalingResult
+from wsfast.results.sensitivity import SensitivityResult
+from wsfast.studies.scaling.store import Cell
 
 NAN = math.nan
 RAF = Cell("raf", 4, 8, 0, 0, 0.1, 3)

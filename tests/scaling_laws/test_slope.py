@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_laws.tables import table
 
-from wsfast.scaling_laws.cells import Cell
-from wsfast.scaling_laws.result import ScalingResult
+from wsfast.results.scaling import ScalingResult
+from wsfast.studies.scaling.store import Cell
 
 NS = (4, 10, 16, 40)
 
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_interval():
 
 def test_many_replicates_are_resampled_in_blocks(monkeypatch):
     whole = noisy(3).slope(resamples=100)
-    monkeypatch.setattr("wsfast.scaling_laws.slope._BLOCK", 60)  # 2 resamples of 25
+    monkeypatch.setattr("wsfast.results.slope._BLOCK", 60)  # 2 resamples of 25
     law = noisy(3).slope(resamples=100)
     assert (law.low, law.high) == pytest.approx((whole.low, whole.high))
 

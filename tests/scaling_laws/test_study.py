@@ -12,11 +12,11 @@ import torch
 
 import wsfast
 from wsfast._random import TEXT_STREAM, normals
-from wsfast.feature_maps.names import MAPS
-from wsfast.scaling_laws.measure import Measure
-from wsfast.scaling_laws.study import _parts, scaling
-from wsfast.scaling_laws.texts import digest, gaussian_text
-from wsfast.text.embedded import Embedded
+from wsfast.maps.names import MAPS
+from wsfast.results.embedded import Embedded
+from wsfast.studies.scaling.measure import Measure
+from wsfast.studies.scaling.study import _parts, scaling
+from wsfast.studies.scaling.texts import digest, gaussian_text
 
 QUICK = {"max_steps": 5}
 SEARCHES = {
@@ -138,7 +138,7 @@ def test_memory_budget_reaches_the_search(monkeypatch):
         seen.append(options["memory_budget"])
         return search(*arguments, **options)
 
-    monkeypatch.setattr("wsfast.scaling_laws.measure.raf_sensitivity", watched)
+    monkeypatch.setattr("wsfast.studies.scaling.measure.raf_sensitivity", watched)
     scaling("raf", 2, 2, draws=1, memory_budget=12345, **QUICK)
     assert seen == [12345]
 

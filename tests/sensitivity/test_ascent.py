@@ -9,9 +9,8 @@ import torch
 from definition import random_text
 from perturbation.problems import state
 
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.evaluators import ClosedForm
-from wsfast.sensitivity.ascent import (
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.search.ascent import (
     Ball,
     Point,
     _Climb,
@@ -20,7 +19,8 @@ from wsfast.sensitivity.ascent import (
     ascend,
     explore,
 )
-from wsfast.sensitivity.worst_case import on_sphere, random_starts
+from wsfast.search.objective import ClosedForm
+from wsfast.search.search import on_sphere, random_starts
 
 FUNCTIONS = [WeightFn("softmax"), WeightFn("relu"), WeightFn("relu", normalize=False)]
 functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)

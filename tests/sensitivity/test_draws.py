@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from wsfast.sensitivity.draws import summarize
-from wsfast.sensitivity.student_t import t_factor
+from wsfast.results.intervals import summarize
+from wsfast.results.student_t import t_factor
 
 
 @pytest.mark.parametrize(

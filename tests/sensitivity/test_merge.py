@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from wsfast.sensitivity.merge import merge_positions
+from wsfast.results.merge import merge_positions
 
 NAN = math.nan
 

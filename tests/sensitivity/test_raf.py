@@ -147,7 +147,7 @@ def test_backends_agree(weight_fn, normalize):
 
 
 def test_small_basis_loses_little():
-    from wsfast.sensitivity import raf
+    from wsfast.studies import raf
 
     X, W = random_text(10, 300, 1)
     with pytest.MonkeyPatch.context() as patch:

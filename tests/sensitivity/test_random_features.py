@@ -20,7 +20,7 @@ from wsfast import (
     rf_sensitivity,
     rf_weights,
 )
-from wsfast.sensitivity.random_features import sensitivity_of_draw
+from wsfast.studies.random_features import sensitivity_of_draw
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "gelu": torch.nn.functional.gelu}
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from substitution.results import found
 
-from wsfast.sensitivity.result import SensitivityResult
-from wsfast.text.embedded import Embedded
+from wsfast.results.embedded import Embedded
+from wsfast.results.sensitivity import SensitivityResult
 
 NAN = math.nan
 INFO = {"backend": "torch", "seed": 3, "steps": [4, 6], "versions": {"torch": "2"}}

@@ -10,9 +10,8 @@ import torch
 from definition import random_text
 from perturbation.problems import SEARCHED, state
 
-from wsfast import _native
-from wsfast.perturbation.evaluators import ClosedForm
-from wsfast.sensitivity.ascent import (
+from wsfast.engines import compiled
+from wsfast.search.ascent import (
     Ball,
     Point,
     adam_on_sphere,
@@ -21,7 +20,8 @@ from wsfast.sensitivity.ascent import (
     ascend_unattended,
     explore,
 )
-from wsfast.sensitivity.worst_case import on_sphere
+from wsfast.search.objective import ClosedForm
+from wsfast.search.search import on_sphere
 
 functions = pytest.mark.parametrize("fn", SEARCHED[:3], ids=str)
 
@@ -44,7 +44,7 @@ def test_ends_where_the_attended_ascent_ends(fn, tol, steps):
     torch.testing.assert_close(point.delta, expected.delta, rtol=1e-6, atol=1e-6)
 
 
-class Recorded(_native.Kernels):
+class Recorded(compiled.Kernels):
     """Kernels that only note what is launched."""
 
     def struct(self, name, dtype):
@@ -61,7 +61,7 @@ STEP = ["ascent_forward", "own_row", "ascent_backward", "ascent_gradient"]
 def test_no_step_waits_for_the_device(fn, monkeypatch):
     """Tensors that hold no values: a look at one is an error."""
     launched: list[str] = []
-    monkeypatch.setattr(_native, "kernels", lambda device: Recorded(launched, device, gpu=True))
+    monkeypatch.setattr(compiled, "kernels", lambda device: Recorded(launched, device, gpu=True))
     known = state(*random_text(5, 3, 1), fn)
     without_values = {
         name: value.to("meta")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from wsfast import _checks
-from wsfast.sensitivity.worst_case import Search, random_starts
+from wsfast.search.search import Search, random_starts
 
 
 def search(d, radius=2.0, **options):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from substitution.truth import ACCURACY, error, order
 
-from wsfast.substitution.result import SubstitutionResult
+from wsfast.results.substitution import SubstitutionResult
 
 ARRAYS = ("value", "best_candidate", "best_value", "top_position", "top_candidate", "top_value")
 

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 
 import torch
 
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.substitution.closed_form import TorchTiles
-from wsfast.substitution.native import NativeTiles
-from wsfast.substitution.state import SubstitutionState, prepare
+from wsfast.attention.substitution import SubstitutionState, prepare
+from wsfast.attention.substitution_tiles import TorchTiles
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.substitution_kernels import NativeTiles
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
 
 EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from wsfast.substitution.result import SubstitutionResult
+from wsfast.results.substitution import SubstitutionResult
 
 NAN = math.nan
 

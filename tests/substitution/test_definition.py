@@ -26,11 +26,12 @@ from substitution.cases import KINDS, hard_text, random_case
 from substitution.truth import ACCURACY, changes, error, exact_changes
 
 import wsfast
-from wsfast import _native, substitution_sensitivity
+from wsfast import substitution_sensitivity
+from wsfast.engines import compiled
 
 
 def usable_backends():
-    return ["reference", "torch", *(["native"] if _native.CPU.module else [])]
+    return ["reference", "torch", *(["native"] if compiled.CPU.module else [])]
 
 
 def search(X, E, W, dtype=None, **options):

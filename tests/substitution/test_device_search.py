@@ -17,13 +17,14 @@ from torch.overrides import TorchFunctionMode
 
 from wsfast import substitution_sensitivity
 from wsfast._checks.substitution import Allowed
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.substitution import device_search, search
-from wsfast.substitution.device_search import DeviceSearch
-from wsfast.substitution.native import Workspace
-from wsfast.substitution.table import CandidateTable
-from wsfast.substitution.text_search import Plan, TextSearch, own_scores
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.substitution_kernels import Workspace
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.studies.substitution import device_screen as device_search
+from wsfast.studies.substitution import search
+from wsfast.studies.substitution.device_screen import DeviceSearch
+from wsfast.studies.substitution.screen import Plan, TextSearch, own_scores
+from wsfast.studies.substitution.table import CandidateTable
 
 pytestmark = [
     pytest.mark.deep,

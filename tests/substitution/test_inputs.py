@@ -14,8 +14,8 @@ from substitution.comparing import ARRAYS, same
 
 import wsfast
 from wsfast import self_scores, substitution_sensitivity
-from wsfast.substitution import search as searching
-from wsfast.substitution.table import CandidateTable
+from wsfast.studies.substitution import search as searching
+from wsfast.studies.substitution.table import CandidateTable
 
 # -- the vocabulary in any form -------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ def test_info(backend):
 
 def test_default_backend():
     X, E, W = problem()
-    fastest = "native" if wsfast._native.CPU.module else "torch"
+    fastest = "native" if wsfast.engines.compiled.CPU.module else "torch"
     assert substitution_sensitivity(X, E, W).info["backend"] == fastest
 
 

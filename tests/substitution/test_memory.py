@@ -44,7 +44,7 @@ def test_vocabulary_in_a_file(tmp_path):
     """Larger than the budget, and read where it is: looked at whenever a tile is read."""
     path = tmp_path / "rows"
     code = """
-from wsfast.substitution.table import CandidateTable
+from wsfast.studies.substitution.table import CandidateTable
 rows, d = 400_000, 128
 E = np.memmap(sys.argv[1], dtype=np.float16, mode="w+", shape=(rows, d))
 for first in range(0, rows, 10_000):

@@ -15,8 +15,8 @@ import torch
 from report.results import one
 from substitution.results import NAN, found
 
-from wsfast.sensitivity.result import SensitivityResult
-from wsfast.substitution.result import Substitution, SubstitutionResult
+from wsfast.results.sensitivity import SensitivityResult
+from wsfast.results.substitution import Substitution, SubstitutionResult
 
 # Text 1 has one word less; candidate 2 may not stand at position 0.
 TABLE = [[1.0, 4.0, NAN], [7.0, 2.0, 6.0], [3.0, 5.0, 0.5]]

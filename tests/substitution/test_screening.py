@@ -13,15 +13,15 @@ from substitution.cases import KINDS, hard_text, random_case
 from substitution.truth import changes, order
 
 from wsfast import substitution_sensitivity
-from wsfast.feature_maps.weight_fn import WeightFn
-from wsfast.perturbation.problem import AttentionWeights, RafProblem
-from wsfast.substitution import text_search
-from wsfast.substitution.contenders import Contenders
-from wsfast.substitution.native import Workspace
-from wsfast.substitution.ranking import ranked
-from wsfast.substitution.state import prepare
-from wsfast.substitution.table import CandidateTable
-from wsfast.substitution.text_search import Plan, TextSearch, own_scores
+from wsfast.attention.substitution import prepare
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.substitution_kernels import Workspace
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.studies.substitution import screen as text_search
+from wsfast.studies.substitution.contenders import Contenders
+from wsfast.studies.substitution.ranking import ranked
+from wsfast.studies.substitution.screen import Plan, TextSearch, own_scores
+from wsfast.studies.substitution.table import CandidateTable
 
 INF = math.inf
 

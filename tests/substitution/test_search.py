@@ -13,7 +13,7 @@ from substitution.comparing import ARRAYS, matches, pairs, same
 from substitution.truth import changes, error, order
 
 from wsfast import random_weights, substitution_sensitivity
-from wsfast.substitution import search as searching
+from wsfast.studies.substitution import search as searching
 
 # -- the true order -------------------------------------------------------------------------------
 

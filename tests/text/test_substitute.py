@@ -318,7 +318,7 @@ def test_text_is_tokenized_once(byte_level):
 
 
 def test_weights_are_drawn_once(monkeypatch):
-    from wsfast.sensitivity import raf
+    from wsfast.studies import raf
 
     draws = []
     draw = raf.random_weights

@@ -17,7 +17,7 @@ from wsfast._checks.values import (
     real_tensor,
     shape_of,
 )
-from wsfast.feature_maps.activation import ACTIVATIONS, Activation, activation_of
+from wsfast.maps.activation import ACTIVATIONS, Activation, activation_of
 
 # Rows of V are numbered in 32 bits, and so are draws.
 _MOST = 2**32 - 1

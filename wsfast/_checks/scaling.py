@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wsfast._checks.network import width
 from wsfast._checks.values import differentiable, finite, integer, real_tensor, shape_of
-from wsfast.feature_maps.names import MAPS
+from wsfast.maps.names import MAPS
 
 __all__ = [
     "along", "confidence", "feature_map", "map_options", "one_of", "sizes", "study_folder",

@@ -18,7 +18,7 @@ _WEIGHT_FNS: dict[str, dict[str, Any]] = {
 }
 
 if TYPE_CHECKING:
-    from wsfast.sensitivity.result import SensitivityResult
+    from wsfast.results.sensitivity import SensitivityResult
     from wsfast.text import Embedded
 
 

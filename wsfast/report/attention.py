@@ -12,7 +12,7 @@ from wsfast.report.digits import column, significant
 from wsfast.report.export import to_json
 from wsfast.report.plot import write_figure
 from wsfast.report.table import printable
-from wsfast.sensitivity.arrays import to_numpy
+from wsfast.results.arrays import to_numpy
 
 if TYPE_CHECKING:
     from pathlib import Path

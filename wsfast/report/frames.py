@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wsfast._extras import import_extra
-from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.axes import HasAxes, size, words_of
+from wsfast.results.arrays import to_numpy
+from wsfast.results.axes import HasAxes, size, words_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from wsfast.sensitivity.result import SensitivityResult
-    from wsfast.substitution.result import SubstitutionResult
+    from wsfast.results.sensitivity import SensitivityResult
+    from wsfast.results.substitution import SubstitutionResult
 
 
 def of_sensitivity(result: SensitivityResult) -> DataFrame:

@@ -10,10 +10,10 @@ from wsfast.report.digits import significant
 from wsfast.report.shade import legend, shades
 from wsfast.report.table import summary
 from wsfast.report.view import View, view_of
-from wsfast.sensitivity.axes import HasAxes, size
+from wsfast.results.axes import HasAxes, size
 
 if TYPE_CHECKING:
-    from wsfast.sensitivity.result import SensitivityResult
+    from wsfast.results.sensitivity import SensitivityResult
 
 _MOST_TEXTS = 10  # of a batch; a notebook cell with hundreds would be slow to open
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from wsfast.sensitivity.result import SensitivityResult
+    from wsfast.results.sensitivity import SensitivityResult
 
 _MOST_LABELS = 60  # more words than this do not fit under the axis
 _NAMED = 8  # then only those with the largest S_i are named, above their bars

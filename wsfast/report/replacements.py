@@ -18,7 +18,7 @@ from wsfast.report.html import html_table, small
 from wsfast.report.scope import of_map
 from wsfast.report.substitution import next_best, save_figure
 from wsfast.report.table import aligned, counted, printable
-from wsfast.sensitivity.arrays import to_numpy
+from wsfast.results.arrays import to_numpy
 
 if TYPE_CHECKING:
     from wsfast.text.substitute import Replacement, Replacements

@@ -10,13 +10,13 @@ from wsfast._extras import import_extra
 from wsfast.report import digits
 from wsfast.report.plot import new_axes
 from wsfast.report.table import aligned, counted
-from wsfast.scaling_laws.slope import NoSlopeError
+from wsfast.results.slope import NoSlopeError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.ticker import Formatter
 
-    from wsfast.scaling_laws.result import ScalingResult
+    from wsfast.results.scaling import ScalingResult
 
 _MOST_LINES = 20  # of a table in a terminal
 _INCHES = (6.0, 4.0)

@@ -16,16 +16,16 @@ from wsfast.report.html import first_texts, html_table
 from wsfast.report.plot import new_axes, save_drawing
 from wsfast.report.scope import of_map
 from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
-from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.axes import index, words_of
-from wsfast.substitution.ranking import LEADERS
+from wsfast.results.arrays import to_numpy
+from wsfast.results.axes import index, words_of
+from wsfast.studies.substitution.ranking import LEADERS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
-    from wsfast.substitution.result import Substitution, SubstitutionResult
+    from wsfast.results.substitution import Substitution, SubstitutionResult
 
 _MOST_ROWS = 50  # of a table in HTML
 _MOST_LABELS = 60  # more than this do not fit along an axis

@@ -12,13 +12,13 @@ from wsfast.report import digits
 from wsfast.report.scope import scope
 from wsfast.report.shade import legend, shades
 from wsfast.report.view import View, view_of
-from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.axes import HasAxes, size
+from wsfast.results.arrays import to_numpy
+from wsfast.results.axes import HasAxes, size
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from wsfast.sensitivity.result import SensitivityResult
+    from wsfast.results.sensitivity import SensitivityResult
 
 # xterm-256 backgrounds from pale yellow to red; black text is readable on all of them.
 _BACKGROUNDS = (230, 229, 222, 215, 208, 202, 196)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wsfast.report.scope import scope
-from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.axes import index, size, words_of
+from wsfast.results.arrays import to_numpy
+from wsfast.results.axes import index, size, words_of
 
 if TYPE_CHECKING:
-    from wsfast.sensitivity.result import SensitivityResult
+    from wsfast.results.sensitivity import SensitivityResult
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wsfast.sensitivity.draws import summarize
+from wsfast.results.intervals import summarize
 
 AGREES = "agrees"
 DIFFERS = "differs"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wsfast.generalization.result import FIGURES, GeneralizationResult
 from wsfast.reproduce import claims, figures, report, tables
 from wsfast.reproduce.claims import Claim, Interval
 from wsfast.reproduce.tables import Table
-from wsfast.sensitivity.arrays import to_numpy
+from wsfast.results.arrays import to_numpy
+from wsfast.results.generalization import FIGURES, GeneralizationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import torch
 
 from wsfast._files import write_whole
 from wsfast.reproduce.claims import Claim
-from wsfast.sensitivity.collect import versions
+from wsfast.studies.assemble import versions
 
 PAPER = (
     "S. Bombari, M. Mondelli, *Towards Understanding the Word Sensitivity of Attention Layers: A "

@@ -17,8 +17,8 @@ from wsfast.reproduce import data, estimate, sensitivity_report
 from wsfast.reproduce.estimate import Work
 from wsfast.reproduce.folder import cells_of
 from wsfast.reproduce.seeds import draw_seed
-from wsfast.scaling_laws.cells import Cell
-from wsfast.scaling_laws.study import scaling
+from wsfast.studies.scaling.store import Cell
+from wsfast.studies.scaling.study import scaling
 
 # The longest text of a quick run, and the most features n d of it where k = n d.
 _QUICK_LENGTH = 48

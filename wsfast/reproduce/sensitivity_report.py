@@ -13,7 +13,7 @@ import numpy as np
 from wsfast.reproduce import claims, figures, report, tables
 from wsfast.reproduce.claims import Claim, Interval
 from wsfast.reproduce.tables import Table
-from wsfast.scaling_laws.result import ScalingResult
+from wsfast.results.scaling import ScalingResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

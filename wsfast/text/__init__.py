@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from wsfast.results.embedded import Embedded
 from wsfast.text.compare import Comparison, compare
 from wsfast.text.embed import embed
-from wsfast.text.embedded import Embedded
 from wsfast.text.places import LeftOut
 from wsfast.text.reviews import Review, imdb_reviews
 from wsfast.text.substitute import Replacement, Replacements, substitute

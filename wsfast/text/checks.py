@@ -11,8 +11,8 @@ import torch
 from wsfast import _checks
 
 if TYPE_CHECKING:
+    from wsfast.results.embedded import Embedded
     from wsfast.text.compare import HeadAttention
-    from wsfast.text.embedded import Embedded
 
 TOKEN_CHOICES = ("words", "whole", "all")
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from wsfast import _checks
 from wsfast._checks import Array
-from wsfast._plain import plain
+from wsfast._precision import plain
 from wsfast._random import random_weights
-from wsfast.feature_maps.raf import raf_features
-from wsfast.feature_maps.reference import attention_weights
-from wsfast.feature_maps.weight_fn import WeightFn
+from wsfast.attention.definition import attention_weights
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.maps.attention_features import raf_features
 from wsfast.text import checks, models, tokens
 from wsfast.text.attention import attention_maps
 from wsfast.text.embed import embed

@@ -7,8 +7,8 @@ from typing import overload
 
 import torch
 
+from wsfast.results.embedded import Embedded
 from wsfast.text import checks, models, tokens
-from wsfast.text.embedded import Embedded
 from wsfast.text.scale import to_norm_sqrt_d
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from wsfast import _checks
+from wsfast.results.embedded import PIECE, Embedded
 from wsfast.text import boundaries, checks
-from wsfast.text.embedded import PIECE, Embedded
 
 
 class LeftOut(NamedTuple):

@@ -12,16 +12,16 @@ import torch
 from wsfast import _checks
 from wsfast._checks import Array
 from wsfast._extras import import_extra
-from wsfast._plain import plain
+from wsfast._precision import plain
 from wsfast._progress import progress_bar
-from wsfast.sensitivity.arrays import to_numpy
-from wsfast.sensitivity.raf import draw_weights, raf_sensitivity
-from wsfast.sensitivity.result import SensitivityResult
-from wsfast.substitution.result import Substitution, SubstitutionResult
-from wsfast.substitution.search import self_scores, substitution_sensitivity
+from wsfast.results.arrays import to_numpy
+from wsfast.results.embedded import Embedded
+from wsfast.results.sensitivity import SensitivityResult
+from wsfast.results.substitution import Substitution, SubstitutionResult
+from wsfast.studies.raf import draw_weights, raf_sensitivity
+from wsfast.studies.substitution.search import self_scores, substitution_sensitivity
 from wsfast.text import checks, models, places
 from wsfast.text.embed import embed
-from wsfast.text.embedded import Embedded
 from wsfast.text.places import LeftOut
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wsfast.results.embedded import span_of
 from wsfast.text import boundaries
-from wsfast.text.embedded import span_of
 
 
 @dataclass(frozen=True)

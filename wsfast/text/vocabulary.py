@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from wsfast._random import random_weights
-from wsfast.substitution.search import self_scores
+from wsfast.results.embedded import PIECE
+from wsfast.studies.substitution.search import self_scores
 from wsfast.text import checks, models
-from wsfast.text.embedded import PIECE
 from wsfast.text.scale import to_norm_sqrt_d
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT never trained

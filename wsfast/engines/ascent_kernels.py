@@ -1,0 +1,118 @@
+"""The closed form with torch's matrix products and one compiled kernel between any two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wsfast.attention.state import PositionState
+from wsfast.engines import compiled
+
+_SCALARS = 5  # kScalars of csrc/arguments.h
+
+
+def position_struct(
+    kernels: compiled.Kernels, state: PositionState, starts: int, held: dict[str, Tensor]
+) -> Any:
+    """The kernels' view of `state`, whose tensors `held` has, contiguous, and keeps alive."""
+    names = (
+        "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
+        "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
+    )  # fmt: skip
+    return kernels.struct("PositionState", state.word.dtype)(
+        weight_fn=state.weight_fn.code,
+        curve=state.weight_fn.curve,
+        positions=len(state.index),
+        starts=starts,
+        n=state.n,
+        d=state.d,
+        **{name: held[name].data_ptr() for name in names},
+    )
+
+
+class NativeEvaluator:
+    """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
+
+    Holds the work space, so that a step of the search allocates nothing.
+    """
+
+    def __init__(self, state: PositionState, starts: int) -> None:
+        dtype, device = state.word.dtype, state.word.device
+        self._kernels = compiled.kernels(device)
+        # One contiguous copy of each array lives as long as the kernels may read it.
+        self._held = {
+            name: value.contiguous()
+            for name, value in vars(state).items()
+            if isinstance(value, Tensor)
+        }
+        n, d, positions = state.n, state.d, len(state.index)
+        self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
+        self._words = self._held["words"]
+        self._state = position_struct(self._kernels, state, starts, self._held)
+        self._rows_type = self._kernels.struct("AscentRows", dtype)
+        rows = positions * starts
+        self._shape = (positions, starts)
+        # One row for each point: what it is multiplied into lies side by side for the kernels.
+        self._products = torch.empty(rows, 3 * n + d, dtype=dtype, device=device)
+        self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
+        self._own_weight = torch.empty(rows, n, dtype=dtype, device=device)
+        self._own_change = torch.empty(rows, n, dtype=dtype, device=device)
+        exponential = state.weight_fn.exponential
+        self._own_slope = (
+            self._own_weight if exponential else torch.empty(rows, n, dtype=dtype, device=device)
+        )
+        self._own_products = torch.empty(rows, n, dtype=dtype, device=device)
+        self._own_delta = torch.empty(rows, d, dtype=dtype, device=device)
+        self._dominated_coef = torch.empty(
+            starts, len(state.dominated_row), dtype=dtype, device=device
+        )
+        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype, device=device)
+        self._value = torch.empty(rows, dtype=dtype, device=device)
+        self._size = torch.empty(rows, dtype=dtype, device=device)
+        self._gradient = torch.empty(rows, d, dtype=dtype, device=device)
+
+    def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
+        rows = self._forward(delta, with_size=True)
+        self._kernels.launch("delta_norms", self._state, rows)
+        self._own_row(rows)
+        return self._value.view(self._shape), self._size.view(self._shape)
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, d); overwritten by the next call."""
+        rows = self._forward(delta, with_size=False)
+        self._kernels.launch("ascent_forward", self._state, rows)
+        self._own_row(rows)
+        torch.mm(self._own_delta, self._words.mT, out=self._own_products)
+        self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
+        torch.mm(self._by_rows, self._rows, out=self._gradient)
+        self._kernels.launch(
+            "ascent_gradient",
+            self._state,
+            rows,
+            self._own_delta.data_ptr(),
+            self._gradient.data_ptr(),
+        )
+        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
+
+    def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
+        flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
+        torch.mm(flat, self._rows.mT, out=self._by_rows)
+        torch.mm(flat, self._bilinear, out=self._by_bilinear)
+        return self._rows_type(
+            delta=flat.data_ptr(),
+            products=self._products.data_ptr(),
+            own_weight=self._own_weight.data_ptr(),
+            own_change=self._own_change.data_ptr(),
+            own_slope=self._own_slope.data_ptr(),
+            dominated_coef=self._dominated_coef.data_ptr(),
+            scalars=self._scalars.data_ptr(),
+            value=self._value.data_ptr(),
+            size=self._size.data_ptr() if with_size else 0,
+        )
+
+    def _own_row(self, rows: Any) -> None:
+        torch.mm(self._own_change, self._words, out=self._own_delta)
+        self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())

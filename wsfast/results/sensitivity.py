@@ -1,0 +1,241 @@
+"""The result of a search for the word sensitivity S."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wsfast.results import axes, storage
+from wsfast.results.arrays import Array
+from wsfast.results.intervals import DrawSummary, summarize
+from wsfast.results.merge import merge_positions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+_ARRAYS = ("value", "per_word", "position", "delta")
+_OPTIONAL = ("upper",)
+_NAME = "SensitivityResult"
+_FORMAT = 1
+
+
+class HasWords(Protocol):
+    """Words of one text and the token positions of each; :class:`wsfast.text.Embedded` is one."""
+
+    @property
+    def words(self) -> list[str]:
+        """Whole words."""
+
+    @property
+    def word_spans(self) -> list[tuple[int, int]]:
+        """Tokens (start, stop) of each word."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SensitivityResult:
+    """Word sensitivity of one or more texts under one or more draws of W.
+
+    B texts and R draws give leading axes (B, R), each only if it was asked for; `axes` names them.
+    All arrays are tensors, or all are NumPy arrays, as the input was.
+
+    Attributes
+    ----------
+    value : (B?, R?)
+        S, the largest relative change of the features that one word can cause (arXiv 2402.02969).
+        NaN where the features are zero.
+    per_word : (B?, R?, n)
+        S_i at every position; NaN where it is masked, not searched, or padding of a shorter text.
+    position : (B?, R?), int64
+        Where S is attained; -1 where S is NaN.
+    delta : (B?, R?, d)
+        The change of that word which attains S.
+    radius : float
+        Largest norm a change may have.
+    info : dict
+        Where the numbers come from: seed, backend, steps, versions. JSON can hold it.
+    axes : tuple of str
+        (), ("texts",), ("draws",) or ("texts", "draws").
+    words : list of str, or a list of them for a batch, optional
+        Label of every position, for tables and pictures.
+    upper : (B?, R?, n), optional
+        An upper bound of every S_i, from Lipschitz constants: of random features. NaN where
+        `per_word` is, and where the activation's constant is not known.
+    """
+
+    value: Array
+    per_word: Array
+    position: Array
+    delta: Array
+    radius: float
+    info: dict[str, Any]
+    axes: tuple[str, ...] = ()
+    words: list[str] | list[list[str]] | None = field(default=None)
+    upper: Array | None = None
+
+    def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
+        """Label every position (one list for each text of a batch); a new result.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer labels than words in a text.
+        """
+        return replace(self, words=axes.labels(words, self.per_word, self.axes))
+
+    def whole_words(self, texts: HasWords | Sequence[HasWords]) -> SensitivityResult:
+        """Merge subword tokens to whole words, and label them; a new result.
+
+        S_i of a word is the largest S_i of its tokens, so S stays what it was; `position` then
+        counts words. `delta` still changes one token.
+
+        Parameters
+        ----------
+        texts : Embedded, or a list of them for a batch
+            What :func:`wsfast.embed` gave for the texts.
+
+        Raises
+        ------
+        ValueError
+            If the spans do not fit the number of texts or positions.
+        """
+        if "texts" in self.axes:
+            listed = list(texts) if isinstance(texts, Sequence) else [texts]
+            if len(listed) != self.per_word.shape[0]:
+                raise ValueError(
+                    f"texts: expected {self.per_word.shape[0]} embedded texts, got {len(listed)}"
+                )
+            spans = [text.word_spans for text in listed]
+            words: list[Any] = [list(text.words) for text in listed]
+        else:
+            if isinstance(texts, Sequence):
+                raise ValueError(f"texts: expected one embedded text, got {len(texts)} in a list")
+            spans, words = [texts.word_spans], list(texts.words)
+        batched = "texts" in self.axes
+
+        def merged(values: Array) -> tuple[Array, Array]:
+            if batched:
+                return merge_positions(values, self.position, spans)
+            by_word, at = merge_positions(values[None], self.position[None], spans)
+            return by_word[0], at[0]
+
+        per_word, position = merged(self.per_word)
+        upper = None if self.upper is None else merged(self.upper)[0]
+        return replace(self, per_word=per_word, position=position, words=words, upper=upper)
+
+    def over_draws(self, confidence: float = 0.95, *, of: str = "value") -> DrawSummary:
+        """Mean, standard deviation and Student t interval of the mean, along the draws.
+
+        Parameters
+        ----------
+        confidence : float
+            Coverage of the interval, between 0 and 1.
+        of : {"value", "per_word"}
+            Summarize S, (B?, R) to (B?,), or every S_i, (B?, R, n) to (B?, n).
+
+        Raises
+        ------
+        ValueError
+            If there is no draws axis, or fewer than two draws.
+        """
+        if of not in ("value", "per_word"):
+            raise ValueError(f'of: expected "value" or "per_word", got {of!r}')
+        if "draws" not in self.axes:
+            raise ValueError("over_draws: this result has one W and no draws; pass draws=R, R >= 2")
+        values: Array = getattr(self, of)
+        return summarize(values, self.axes.index("draws"), confidence)
+
+    def to_frame(self) -> DataFrame:
+        """Give every S_i as a pandas DataFrame, a row for each position that was searched.
+
+        Its columns are text and draw (their numbers, each only if the result has the axis),
+        position, word ("" where the result has no words), S_i, upper (only if there are upper
+        bounds), and worst: whether S is attained there.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the message has the pip command.
+        """
+        from wsfast.report.frames import of_sensitivity
+
+        return of_sensitivity(self)
+
+    def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int | None = None) -> Axes:
+        """Draw S_i of one text as bars.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; pyplot is then not touched. Without it a new pyplot figure is made, which
+            a notebook shows by itself, as pandas does.
+        text : int
+            Which text of a batch.
+        draw : int, optional
+            Which draw of W. By default the mean over draws, with its 95 % interval.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed; the message has the pip command.
+        ValueError
+            If there is no such text or draw.
+        """
+        from wsfast.report.plot import plot_words
+
+        return plot_words(self, ax, text=text, draw=draw)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to `path`, a .npz file with JSON metadata and no pickle.
+
+        The file is replaced as a whole: a reader never sees half of it.
+        """
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.upper is not None:
+            arrays["upper"] = self.upper
+        meta = {
+            "radius": float(self.radius),
+            "info": self.info,
+            "axes": list(self.axes),
+            "words": self.words,
+        }
+        storage.save_result(path, _NAME, _FORMAT, arrays, meta)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SensitivityResult:
+        """Read a file of :meth:`save`. Tensors come back on the CPU.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        ValueError
+            If it is not such a file, or of a later version.
+        """
+        arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, _OPTIONAL)
+        return cls(
+            **arrays,
+            radius=meta["radius"],
+            info=meta["info"],
+            axes=tuple(meta["axes"]),
+            words=meta["words"],
+        )
+
+    def __float__(self) -> float:
+        return axes.single(self, "S")
+
+    def __repr__(self) -> str:
+        from wsfast.report.table import describe
+
+        return describe(self)
+
+    def _repr_html_(self) -> str:
+        from wsfast.report.html import to_html
+
+        return to_html(self)

@@ -1,0 +1,143 @@
+"""The change of one word that minimises (⟨φ(X^i(Δ)), Θ⟩ - target)² over positions and the ball."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast._checks import SearchOptions
+from wsfast._progress import Progress
+from wsfast.search.ascent import Ball, Point, adam_on_sphere, ascend
+from wsfast.studies.assemble import within
+from wsfast.studies.generalization.maps import MovingText
+
+# Positions this near to the best one, and no more than so many, go on to the end.
+_NEAR = 0.01
+_FINALISTS = 4
+# Of their steps: so many times those of the search, until they raise the value no more than so.
+_MORE_STEPS = 10
+_FINAL_TOL = 1e-11
+
+# Points at which a root is sought, at most; a jump of φ takes the most.
+_TRIALS = 100
+
+
+class Loss(NamedTuple):
+    """(⟨φ(X'), Θ⟩ - target)² and the value of its functional at X itself."""
+
+    theta: Tensor  # (D,) float64
+    start: float  # ⟨φ(X), Θ⟩
+    target: float
+
+    def value(self, phi: Tensor) -> float:
+        """The loss at the features `phi` (D,)."""
+        return (float(phi @ self.theta) - self.target) ** 2
+
+
+class Change(NamedTuple):
+    """Of one word."""
+
+    position: int
+    delta: Tensor  # (d,) in the dtype of X
+
+
+class Found(NamedTuple):
+    """Where a loss is smallest."""
+
+    change: Change
+    phi: Tensor  # (D,) φ(X^i(Δ)), float64
+    steps: int
+
+
+def minimise(
+    text: MovingText,
+    loss: Loss,
+    index: Tensor,
+    options: SearchOptions,
+    like: Tensor,
+    bar: Progress,
+) -> Found:
+    """Maximise how far the functional moves to its target, and stop on the way where it is met.
+
+    `like` (d,) is of the dtype of X.
+
+    The distance p(Δ) that the functional has moved is 0 at Δ = 0; the loss is 0 where p is the
+    distance to go. Where the largest p is beyond that, p takes every value in between on the ray
+    to it (if φ is continuous), so a root of the loss is there.
+    """
+    toward = -1.0 if loss.start > loss.target else 1.0
+    theta = toward * loss.theta
+    distance = abs(loss.start - loss.target)
+    if options.radius == 0:
+        delta = torch.zeros_like(like)
+        bar.update(len(index))
+        return Found(Change(int(index[0]), delta), text.phi, 0)
+    parts = []
+    for part in text.search(theta, index, options):
+        parts.append(part)
+        bar.update(len(part.at))
+    steps = max(part.steps for part in parts)
+    point = Point(
+        torch.cat([part.point.delta for part in parts]),
+        torch.cat([part.point.value for part in parts]),
+    )
+    if not float(point.value.max()) >= distance:
+        index, point, more = _to_the_end(text, theta, index, point, options)
+        steps += more
+    best = int(point.value.argmax())
+    position = int(index[best])
+    delta = within(point.delta[best, None].to(like), options.radius)[0]
+    features = text.along(position, delta)
+
+    def moved(t: float) -> float:
+        return float(features(t) @ theta) - toward * loss.start - distance
+
+    if moved(1.0) > 0:
+        delta = delta * root(moved, -distance)
+        features = text.along(position, delta)
+    return Found(Change(position, delta), features(1.0), steps)
+
+
+def _to_the_end(
+    text: MovingText, theta: Tensor, index: Tensor, point: Point, options: SearchOptions
+) -> tuple[Tensor, Point, int]:
+    """Let the best positions go on until they rise no more; those positions alone."""
+    value, order = point.value.sort(descending=True, stable=True)
+    keep = order[value >= value[0] - _NEAR * value[0].abs()][:_FINALISTS].sort().values
+    index = index[keep]
+    ball = Ball(options.radius, _FINAL_TOL, text.native)
+    start = Point(point.delta[keep], point.value[keep])
+    objective = text.objective(theta, index)
+    final, steps = ascend(objective, start, ball, _MORE_STEPS * options.max_steps)
+    # Where φ has kinks the ascent stops at one.
+    beyond = adam_on_sphere(objective, final.delta, ball, options.max_steps)
+    rose = beyond.value > final.value
+    final = Point(
+        torch.where(rose[:, None], beyond.delta, final.delta),
+        torch.where(rose, beyond.value, final.value),
+    )
+    return index, final, steps + options.max_steps
+
+
+def root(f: Callable[[float], float], at_zero: float) -> float:
+    """t in (0, 1] with f(t) = 0, for f(0) = `at_zero` < 0 < f(1), by the Illinois method."""
+    low, high, below, above = 0.0, 1.0, at_zero, f(1.0)
+    best, size, side = 1.0, above, 0
+    for _ in range(_TRIALS):
+        t = low - below * (high - low) / (above - below)
+        if not low < t < high or size <= 4 * torch.finfo(torch.float64).eps * abs(at_zero):
+            break
+        now = f(t)
+        if abs(now) < size:
+            best, size = t, abs(now)
+        # The end that stays a second time counts half: else it might stay for good.
+        if now < 0:
+            above = above / 2 if side < 0 else above
+            low, below, side = t, now, -1
+        else:
+            below = below / 2 if side > 0 else below
+            high, above, side = t, now, 1
+    return best

@@ -1,0 +1,312 @@
+"""One text and one W: screen tiles of candidates, then verify what may be best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from wsfast import _checks
+from wsfast.attention.substitution import PAIR_ARRAYS, Squares, prepare
+from wsfast.attention.substitution_tiles import TorchTiles
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.maps.attention_text import ROUNDING, RafProblem
+from wsfast.studies.substitution.contenders import Contenders
+from wsfast.studies.substitution.definition import DefinitionTiles
+from wsfast.studies.substitution.ranking import LEADERS, TIE
+from wsfast.studies.substitution.table import CandidateTable, Tile
+
+# More pairs than this for each position and place of the ranking are evaluated again, in float64,
+# before the search goes on.
+_MANY = 8
+
+# Sizes beyond this leave float32 in products of four.
+LARGE = 1e12
+
+
+class Evaluator(Protocol):
+    """Evaluates the change of φ for tiles of candidates."""
+
+    def squares(
+        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
+        """For candidates (m, d) and v·Wv/√d (m,).
+
+        Where the norm surely is below `threshold` (P,), the square may be any smaller number.
+        """
+
+
+class Pairs(NamedTuple):
+    """Verified pairs; positions count the words of the text."""
+
+    position: Tensor  # (Q,) int64
+    candidate: Tensor  # (Q,) int64, rows of E
+    value: Tensor  # (Q,) float64, ‖φ(X') - φ(X)‖
+
+
+class Plan(NamedTuple):
+    """How a search goes, the same for all texts."""
+
+    k: int
+    largest: bool
+    full: bool
+    columns: int  # candidates at a time
+
+
+def own_scores(rows: Tensor, W: Tensor) -> Tensor:
+    """v·Wv/√d (m,) of the rows v (m, d)."""
+    scores: Tensor = ((rows @ W) * rows).sum(-1) * rows.shape[-1] ** -0.5
+    return scores
+
+
+class TextSearch:
+    """The candidates seen so far at the positions `index` of one text.
+
+    Parameters
+    ----------
+    problem : RafProblem
+    index : Tensor, shape (P,)
+        Positions, counted among the words of the text.
+    allowed : callable, optional
+        Takes rows of E (m,) and says which of them each position may take, (P, m) bool.
+    plan : Plan
+    table : CandidateTable
+    workspace : Workspace
+    """
+
+    def __init__(
+        self,
+        problem: RafProblem,
+        index: Tensor,
+        allowed: Callable[[Tensor], Tensor] | None,
+        plan: Plan,
+        table: CandidateTable,
+        workspace: Workspace,
+    ) -> None:
+        self._problem = problem
+        self._index = index
+        self._allowed = allowed
+        self._plan = plan
+        self._table = table
+        self._workspace = workspace
+        self._contenders = Contenders(len(index), plan.k, LEADERS, index.device)
+        self._needed = len(index) + plan.k + LEADERS  # pairs, were there no rounding
+        self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
+        sizes = float(problem.X.norm()), float(problem.norm)
+        ordinary = all(1e-8 < size < LARGE**0.5 for size in sizes)
+        exact = problem.backend == "reference" or not ordinary
+        self.dtype = torch.float64 if exact else problem.dtype
+        self.table: Tensor | None = None  # (P, C) relative changes
+        if plan.full:
+            self.table = index.new_full((len(index), len(table)), torch.nan, dtype=problem.dtype)
+
+    @property
+    def norm(self) -> Tensor:
+        """‖φ(X)‖, float64."""
+        return self._problem.norm
+
+    def release(self) -> None:
+        """Drop what screening needs; it is made again where it is asked for."""
+        self._evaluators.clear()
+
+    @staticmethod
+    def memory(n: int, positions: int, itemsize: int) -> int:
+        """Bytes that one text is held in."""
+        return (PAIR_ARRAYS * positions + n + positions) * n * itemsize
+
+    def see(self, tile: Tile, own_score: Tensor) -> None:
+        """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
+        rows, squares, dtype = self._screen(tile, own_score)
+        allowed = None if self._allowed is None else self._allowed(tile.number)
+        if self.table is not None:
+            norms = self._certain(rows, squares, dtype)
+            if allowed is not None:
+                norms = norms.masked_fill(~allowed, torch.nan)
+            self.table[:, tile.place] = (norms / self._problem.norm).to(self.table)
+            squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
+        self._compete(tile, squares, dtype, allowed)
+        if len(self._contenders) > _MANY * self._needed:
+            self._tighten()
+
+    def _screen(self, tile: Tile, own_score: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
+        # Values that are asked for, and small ones, are needed whatever they are.
+        screened = self._plan.largest and not self._plan.full
+        threshold = self._contenders.threshold if screened else None
+        if self.dtype == tile.rows.dtype and self._problem.backend != "reference":
+            squares = self._evaluator(self.dtype)[0].squares(tile.rows, own_score, threshold)
+            # The size is at least ‖v‖²: it tells rows that leave float32, and what is not a number.
+            if float(squares.size.max()) < LARGE:
+                return tile.rows, squares, self.dtype
+        rows = tile.rows.double()
+        _checks.candidate_rows(tile.number, rows)
+        return rows, self._squares(rows, threshold), torch.float64
+
+    def _squares(self, rows: Tensor, threshold: Tensor | None = None) -> Squares:
+        """Of candidates (m, d) whose scores with themselves are not at hand, in their dtype."""
+        own_score = own_scores(rows, self._problem.W.to(rows.dtype))
+        return self._evaluator(rows.dtype)[0].squares(rows, own_score, threshold)
+
+    def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
+        """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
+        if dtype not in self._evaluators:
+            problem = self._problem
+            if problem.backend == "reference":
+                constant = self._problem.X.new_zeros(len(self._index))
+                self._evaluators[dtype] = DefinitionTiles(problem, self._index), constant, 0.0
+            else:
+                state = prepare(problem, self._index, dtype)
+                evaluator: Evaluator
+                if problem.backend == "native":
+                    evaluator = NativeTiles(state, self._plan.columns, self._workspace)
+                else:
+                    evaluator = TorchTiles(state, problem.memory_budget // 4)
+                self._evaluators[dtype] = evaluator, state.constant.double(), state.product_error
+        return self._evaluators[dtype]
+
+    def _compete(
+        self, tile: Tile, squares: Squares, dtype: torch.dtype, allowed: Tensor | None
+    ) -> None:
+        """Take in the pairs of a tile that may be best: most are told by one comparison."""
+        value, size, blur2 = squares
+        largest = self._plan.largest
+        if allowed is not None:
+            value = value.masked_fill(~allowed, -torch.inf if largest else torch.inf)
+        best = value.amax(1) if largest else value.amin(1)
+        most = float(size.max()), float(blur2.max())
+        threshold = self._contenders.threshold
+        low, high = self._bounds(best, *most, slice(None), dtype)
+        # Not written the other way round: what is not a number may be anything.
+        if not bool((~(high < threshold)).any()):
+            return
+        of_candidates = value.amax(0) if largest else value.amin(0)
+        worst = self._evaluator(dtype)[1].argmax()[None]  # the position of the loosest bound
+        lows, _ = self._bounds(of_candidates, size, blur2, worst, dtype)
+        self._contenders.expect(
+            low.masked_fill(best.isinf(), -torch.inf),
+            lows.masked_fill(of_candidates.isinf(), -torch.inf),
+        )
+        cut = self._cut(self._contenders.threshold, *most, dtype)
+        rows = (~(best < cut) if largest else ~(best > cut)).nonzero()[:, 0]
+        value, cut = value[rows], cut[rows, None]
+        r, c = (~(value < cut) if largest else ~(value > cut)).nonzero(as_tuple=True)
+        p = rows[r]
+        if allowed is not None:
+            inside = allowed[p, c]
+            r, p, c = r[inside], p[inside], c[inside]
+        low, high = self._bounds(value[r, c], size[c], blur2[c], p, dtype)
+        self._contenders.add(p, tile.number[c], low, high)
+
+    def _cut(self, threshold: Tensor, size: float, blur2: float, dtype: torch.dtype) -> Tensor:
+        """What a square must reach (or not exceed) for its bound to reach `threshold` (P,)."""
+        _, constant, error = self._evaluator(dtype)
+        slack = 2 * error * (size + constant)
+        blur = blur2**0.5
+        if self._plan.largest:
+            cut = (threshold - blur).clamp(min=0).square() - slack
+        else:
+            cut = (blur - threshold).clamp(min=0).square() + slack
+        # The comparison rounds as well.
+        shift = 1e-6 * cut.abs()
+        moved: Tensor = cut - shift if self._plan.largest else cut + shift
+        return moved.to(dtype)
+
+    def _bounds(
+        self,
+        value: Tensor,
+        size: Tensor | float,
+        blur2: Tensor | float,
+        position: Tensor | slice,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        """Of the norms whose squares were computed as `value` (Q,), float64.
+
+        Negated to find the smallest.
+        """
+        _, constant, error = self._evaluator(dtype)
+        value = value.double()
+        slack = 2 * error * (size + constant[position])
+        blur = blur2.double().sqrt() if isinstance(blur2, Tensor) else blur2**0.5
+        low = (value - slack).clamp_(min=0).sqrt_() - blur
+        high = (value + slack).clamp_(min=0).sqrt_() + blur
+        low, high = low.nan_to_num_(nan=-torch.inf), high.nan_to_num_(nan=torch.inf)
+        low, high = (low, high) if self._plan.largest else (-high, -low)
+        # Ties are told apart by their place: none of them may be dropped.
+        return low, high + 2 * TIE * high.abs()
+
+    def _tighten(self) -> None:
+        """Bounds in float64 for the pairs held."""
+        held = self._contenders
+        if self._problem.backend == "reference":
+            return
+        low, high = (torch.empty_like(held.position, dtype=torch.float64) for _ in range(2))
+        for rows, here, c in self._held():
+            value, size, blur2 = self._squares(rows)
+            p = held.position[here]
+            low[here], high[here] = self._bounds(value[p, c], size[c], blur2[c], p, torch.float64)
+        held.tighten(low, high)
+
+    def _held(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Candidates of the pairs held, a tile at a time.
+
+        Their rows (m, d) in float64, the pairs (q,) that they are in, and the row of each.
+        """
+        numbers, which = self._contenders.candidate.unique(return_inverse=True)
+        for first in range(0, len(numbers), self._plan.columns):
+            rows = self._table.rows(numbers[first : first + self._plan.columns]).double()
+            here = ((which >= first) & (which < first + len(rows))).nonzero()[:, 0]
+            yield rows, here, which[here] - first
+
+    def verified(self) -> Pairs:
+        """The pairs that may be best, their values from the change itself, in float64."""
+        if len(self._contenders) > 2 * self._needed:
+            self._tighten()
+        held = self._contenders
+        value = torch.empty_like(held.position, dtype=torch.float64)
+        for rows, here, c in self._held():
+            # Equal rows have equal values: a vocabulary may hold many.
+            rows, same = rows.unique(dim=0, return_inverse=True)
+            pairs = torch.stack([held.position[here], same[c]])
+            pairs, back = pairs.unique(dim=1, return_inverse=True)
+            norms = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])
+            value[here] = norms[back]
+        return Pairs(held.position, held.candidate, value)
+
+    def values(self, numbers: Tensor) -> Tensor:
+        """‖φ(X') - φ(X)‖ (P, m), float64, for the candidates `numbers` (m,)."""
+        parts = []
+        for part in numbers.split(self._plan.columns):
+            rows = self._table.rows(part).to(self.dtype)
+            parts.append(self._certain(rows, self._squares(rows), self.dtype))
+        norms = torch.cat(parts, 1)
+        if self._allowed is None:
+            return norms
+        return norms.masked_fill(~self._allowed(numbers), torch.nan)
+
+    def _certain(self, rows: Tensor, squares: Squares, dtype: torch.dtype) -> Tensor:
+        """Norms (P, m), float64, as exact as is promised for the dtype of X."""
+        value, size, blur2 = squares
+        norms = value.clamp(min=0).double().sqrt()
+        if self._problem.backend == "reference":
+            return norms
+        _, constant, _ = self._evaluator(dtype)
+        accuracy = self._problem.dtype
+        share = ROUNDING[accuracy]
+        rounding = torch.finfo(dtype).eps * 2 * (size + constant[:, None])
+        doubtful = rounding > share * self._problem.unit2(norms, accuracy)
+        # Typical, not worst-case rounding of the scores: the bound without its factor d.
+        floor = norms.clamp(min=1e-3 * float(self._problem.norm))
+        doubtful |= blur2.sqrt().double() / rows.shape[1] > share * floor
+        doubtful |= ~norms.isfinite()
+        columns = doubtful.any(0).nonzero()[:, 0]
+        if len(columns) == 0:
+            return norms
+        if dtype == torch.float32:
+            for part in columns.split(self._plan.columns):
+                again = rows[part].double()
+                exact = self._certain(again, self._squares(again), torch.float64)
+                norms[:, part] = torch.where(doubtful[:, part], exact, norms[:, part])
+            return norms
+        p, c = doubtful.nonzero(as_tuple=True)
+        return norms.index_put((p, c), self._problem.replaced_norms(self._index[p], rows[c]))

@@ -1,0 +1,346 @@
+"""Which word, and to what: exact search over a whole vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast import _checks
+from wsfast._checks import Array, Candidates, Inputs, SubstitutionOptions, Texts
+from wsfast._precision import plain
+from wsfast._progress import Progress, progress_bar
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import choose, compiled
+from wsfast.engines.substitution_kernels import Workspace
+from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.results.substitution import SubstitutionResult
+from wsfast.studies.assemble import versions, words_among
+from wsfast.studies.deltas import DEFAULT_BUDGET
+from wsfast.studies.raf import draw_weights
+from wsfast.studies.substitution.assemble import Found, Searched, assemble, rank
+from wsfast.studies.substitution.device_screen import DeviceSearch
+from wsfast.studies.substitution.screen import Plan, TextSearch, own_scores
+from wsfast.studies.substitution.table import CandidateTable
+
+# Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
+# GPU wants more, to be full.
+_COLUMNS = 1024
+_COLUMNS_OF_GPU = 8192
+
+
+@plain
+def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> Any:
+    """Score v·Wv/√d of every candidate v with itself: diag(E W Eᵀ)/√d.
+
+    It depends on `E` and `W` alone: computed once, it serves any number of texts (`self_scores=`
+    of `substitution_sensitivity`), and is the larger part of a search's arithmetic.
+
+    Parameters
+    ----------
+    E : Tensor or ndarray, shape (V, d)
+        Vocabulary; may be mapped from a file. float32 or float64 (float16 and bfloat16 are
+        computed in float32).
+    W : Tensor or ndarray, shape (d, d) or (R, d, d)
+        Attention weights, in the dtype of `E`.
+    memory_budget : int, default 256 MiB
+        Bytes that temporaries may take.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (V,) or (R, V)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong type, dtype, shape or device, NaN or infinity.
+    """
+    w = _checks.real_tensor("W", W).detach()
+    if w.ndim not in (2, 3) or 0 in w.shape or w.shape[-1] != w.shape[-2]:
+        raise ValueError(f"W must have shape (d, d) or (R, d, d), got {tuple(w.shape)}")
+    _checks.finite("W", w)
+    inputs = _checks.texts(w.new_ones(1, w.shape[-1]))
+    table = CandidateTable(_checks.candidate_table(E, inputs), None, w.dtype, w.device)
+    budget = _checks.integer("memory_budget", memory_budget, low=1)
+    columns = _columns(w.device, budget // (3 * w.itemsize * inputs.d))
+    draws = w if w.ndim == 3 else w[None]
+    scores = w.new_empty(len(draws), len(table))
+    with torch.no_grad():
+        for tile in table.tiles(columns):
+            _checks.candidate_rows(tile.number, tile.rows)
+            for score, one in zip(scores, draws, strict=True):
+                score[tile.place] = own_scores(tile.rows, one)
+    scores = scores if w.ndim == 3 else scores[0]
+    return scores if isinstance(E, Tensor) else scores.numpy()
+
+
+@plain
+def substitution_sensitivity(
+    X: Texts,
+    E: Array,
+    W: Array | None = None,
+    *,
+    weight_fn: str = "softmax",
+    mask: Any = None,
+    normalize: bool = True,
+    positions: Any = None,
+    candidates: Any = None,
+    own: Any = None,
+    top_k: int = 10,
+    largest: bool = True,
+    full: bool = False,
+    self_scores: Array | None = None,
+    draws: int | None = None,
+    seed: int = 0,
+    memory_budget: int = DEFAULT_BUDGET,
+    backend: str | None = None,
+    progress: bool = False,
+) -> SubstitutionResult:
+    """Change of random attention features for every word of a text and every word of a vocabulary.
+
+    Each position i of `X` is given each row v of `E`; the change is ‖φ(X') - φ(X)‖ / ‖φ(X)‖, X'
+    being X with v in place of word i. The search is exhaustive. In float32 it screens with a bound
+    of its rounding error and verifies in float64 whatever may be best, so that the order reported
+    is the true order; values that differ by at most 1e-9 of themselves count as tied and stand in
+    order of position, then candidate.
+
+    Parameters
+    ----------
+    X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
+        Texts. float32 or float64 (float16 and bfloat16 are computed and returned in float32).
+    E : Tensor or ndarray, shape (V, d)
+        Vocabulary, in the dtype of `X` (float16 and bfloat16 go with float32). It is read tile by
+        tile, and may be mapped from a file that is larger than memory.
+    W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
+        Attention weights. By default random, as `random_weights` gives for `seed`.
+    weight_fn, mask, normalize
+        As in `raf_features`.
+    positions : sequence of int, optional
+        Where a word may be replaced; by default everywhere.
+    candidates : sequence of int or bool array (V,), optional
+        Rows of `E` that may be used, by default all; or one such choice for each of the n positions
+        (bool (n, V), or a list of n).
+    own : sequence of int, length n, optional
+        The row of `E` that each word of a single text is, -1 for none: no word is then substituted
+        by itself.
+    top_k : int, default 10
+        How many of the best pairs (position, candidate) to report.
+    largest : bool, default True
+        Whether the best change is the largest, or the smallest: the most harmless substitutions.
+        The word itself as a candidate changes nothing.
+    full : bool, default False
+        Whether to return every value as well, (n, V).
+    self_scores : Tensor or ndarray, shape (V,) or (R, V), optional
+        What `wsfast.self_scores` gives for `E` and `W`, kept from an earlier text.
+    draws : int, optional
+        Number R of independent random W; not together with `W`.
+    seed : int, default 0
+        Of the random W.
+    memory_budget : int, default 256 MiB
+        Bytes that temporaries may take, beyond copies of `X` and `W`, a few arrays of n² numbers
+        for the longest text, and the result. `E` is read once for as many texts and draws as are
+        held in half of it.
+    backend : {"reference", "torch", "native"}, optional
+        The definition, one attention layer for each pair; the closed form in PyTorch; or with
+        compiled kernels. By default the fastest that can run.
+    progress : bool, default False
+        Whether to show a progress bar, in candidates.
+
+    Returns
+    -------
+    SubstitutionResult
+        NumPy arrays if `X` is NumPy, else tensors on the device of `X`. Leading axes (B, R), each
+        only if `X` is batched and W or `draws` has draws. Values are NaN, with a warning, where
+        ‖φ(X)‖ = 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a wrong type, dtype, shape or device, NaN or infinity (in `E` with the rows), no
+        candidate, more `top_k` than pairs, `W` together with `draws`, or a mask without any word.
+    RuntimeError
+        For ``backend="native"`` where the compiled module is missing.
+
+    Notes
+    -----
+    docs/design.md, section 4. Values in `table` and `grid_value` are within 1e-4 (float32) or
+    1e-9 (float64) of the definition, relative to the larger of the change and 1e-3; all other
+    values are computed in float64, where the word itself as a candidate gives exactly 0.
+
+    Examples
+    --------
+    >>> import torch, wsfast
+    >>> X, E = torch.randn(5, 8), torch.randn(100, 8)
+    >>> result = wsfast.substitution_sensitivity(X, E, top_k=3)
+    >>> result.best_candidate.shape, result.top_value.shape
+    (torch.Size([5]), torch.Size([3]))
+    """
+    _checks.weight_function(weight_fn, normalize)
+    inputs = _checks.texts(X, mask)
+    E = _checks.candidate_table(E, inputs)
+    options = _checks.substitution_options(
+        inputs,
+        positions=positions,
+        top_k=top_k,
+        largest=largest,
+        full=full,
+        seed=seed,
+        memory_budget=memory_budget,
+    )
+    chosen = _checks.candidates(candidates, own, len(E), inputs)
+    weights, has_draws = draw_weights(W, draws, options.seed, inputs)
+    kept = None
+    if self_scores is not None:
+        count = len(weights) if has_draws else None
+        kept = _checks.own_scores(self_scores, count, len(E), inputs)
+    backend = choose.resolve(backend, inputs.device)
+    shown = _checks.flag("progress", progress)
+    table = CandidateTable(E, chosen.numbers, inputs.dtype, inputs.device)
+    _checks.enough_pairs(options.top_k, _pairs(options, chosen, table))
+    fn = WeightFn(weight_fn, normalize)
+    with torch.no_grad():
+        found = _search(inputs, table, chosen, weights.detach(), kept, options, fn, backend, shown)
+    about = {
+        "map": "raf",
+        "weight_fn": weight_fn,
+        "normalize": normalize,
+        "weights": "random" if W is None else "given",
+        "backend": backend,
+        "candidates": len(E),
+        "dtype": str(inputs.dtype).removeprefix("torch."),
+        "seed": options.seed,
+        "versions": versions(),
+    }
+    return assemble(found, inputs, options, table, about, len(weights) if has_draws else None)
+
+
+def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTable) -> list[int]:
+    """Pairs of position and candidate of each text that has a word to replace."""
+    searched = [at for at in options.positions if len(at)]
+    if chosen.allowed is None:
+        return [len(at) * len(table) for at in searched]
+    return [chosen.allowed.count(at) for at in searched]
+
+
+class _Part(NamedTuple):
+    """Some positions of one text under one W."""
+
+    text: int
+    draw: int
+    problem: RafProblem
+    words: Tensor  # int64, counted among the words
+    at: Tensor  # the same, counted in the user's text
+
+
+def _search(
+    inputs: Inputs,
+    table: CandidateTable,
+    chosen: Candidates,
+    weights: Tensor,
+    kept: Tensor | None,
+    options: SubstitutionOptions,
+    fn: WeightFn,
+    backend: str,
+    shown: bool,
+) -> list[Found]:
+    """Text by text and, within a text, draw by draw."""
+    parts = list(_parts(inputs, weights, options, fn, backend))
+    longest = max(len(part.problem.X) for part in parts)
+    itemsize = inputs.texts[0].itemsize
+    # A tile's columns: its copy, its product with W, the products with the text, their reduction.
+    column = (3 * inputs.d + 8 * longest) * itemsize
+    room = options.memory_budget // 2
+    columns = _columns(inputs.device, room // column)
+    plan = Plan(options.top_k, options.largest, options.full, columns)
+    kind = _kind(plan, backend, inputs.device)
+    by_run: dict[tuple[int, int], list[Searched]] = {}
+    workspace = Workspace(inputs.device)
+    groups = list(_groups(parts, room, itemsize, kind))
+    with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
+        for group in groups:
+            searches = []
+            for part in group:
+                allowed = None if chosen.allowed is None else partial(chosen.allowed.at, part.at)
+                search = kind(part.problem, part.words, allowed, plan, table, workspace)
+                searches.append((part, search))
+            _read(table, plan.columns, searches, weights, kept, bar)
+            for part, search in searches:
+                done = Searched(part.at, search, search.verified())
+                by_run.setdefault((part.text, part.draw), []).append(done)
+                if len(groups) > 1:
+                    search.release()
+    return [rank(by_run[run], options, len(table)) for run in sorted(by_run)]
+
+
+def _columns(device: torch.device, fitting: int) -> int:
+    """Candidates at a time, of which `fitting` keep to the budget."""
+    return max(1, min(_COLUMNS_OF_GPU if device.type == "cuda" else _COLUMNS, fitting))
+
+
+def _kind(plan: Plan, backend: str, device: torch.device) -> type[TextSearch]:
+    """How each text is searched."""
+    if backend != "native" or plan.full or not plan.largest:
+        return TextSearch
+    return DeviceSearch if compiled.kernels(device).gpu else TextSearch
+
+
+def _parts(
+    inputs: Inputs, weights: Tensor, options: SubstitutionOptions, fn: WeightFn, backend: str
+) -> Iterator[_Part]:
+    prepared = [AttentionWeights(w) for w in weights]
+    for b, (text, keep, at) in enumerate(
+        zip(inputs.texts, inputs.masks, options.positions, strict=True)
+    ):
+        index = words_among(keep, at)
+        n = int(keep.sum())
+        alone, one = (TextSearch.memory(n, positions, text.itemsize) for positions in (0, 1))
+        at_once = max(1, options.memory_budget // (2 * (one - alone)))
+        for r, w in enumerate(prepared):
+            problem = RafProblem(text[keep].detach(), w, fn, backend, options.memory_budget)
+            _checks.finite("φ(X)", problem.norm)
+            for some, where in zip(index.split(at_once), at.split(at_once), strict=True):
+                yield _Part(b, r, problem, some, where)
+
+
+def _groups(
+    parts: list[_Part], room: int, itemsize: int, kind: type[TextSearch]
+) -> Iterator[list[_Part]]:
+    """Parts that are held together while E is read."""
+    group: list[_Part] = []
+    held = 0
+    for part in parts:
+        size = kind.memory(part.problem.n, len(part.words), itemsize)
+        if group and held + size > room:
+            yield group
+            group, held = [], 0
+        group.append(part)
+        held += size
+    yield group
+
+
+def _read(
+    table: CandidateTable,
+    columns: int,
+    searches: list[tuple[_Part, TextSearch]],
+    weights: Tensor,
+    kept: Tensor | None,
+    bar: Progress,
+) -> None:
+    """All candidates, once, for every search."""
+    live = [
+        (part, search)
+        for part, search in searches
+        if len(part.words) and float(part.problem.norm) > 0
+    ]
+    draws = {part.draw for part, _ in live}
+    for tile in table.tiles(columns):
+        own = {
+            r: own_scores(tile.rows, weights[r]) if kept is None else kept[r, tile.number]
+            for r in draws
+        }
+        for part, search in live:
+            search.see(tile, own[part.draw])
+        bar.update(len(tile.number) * len(searches))
