@@ -14,8 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast.attention import closed_form
 from wsfast.attention.state import PositionState
-from wsfast.attention.weight_fn import WeightFn
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.engines.engine import TORCH
+
+from .inputs import prepared
 
 # -- the definition -------------------------------------------------------------------------------
 
@@ -103,10 +104,9 @@ class ClosedFormSearch:
 
     def prepare(self) -> tuple[PositionState, Tensor]:
         """The state of all positions in the dtype of X, and ‖φ(X)‖."""
-        weights = AttentionWeights(self.W)
-        problem = RafProblem(self.X, weights, WeightFn("softmax"), "torch", memory_budget=2**40)
-        state = problem.state(torch.arange(len(self.X)))
-        return problem.in_dtype(state, self.X.dtype), problem.norm
+        text = prepared(self.X, self.W, TORCH)
+        state = text.state(torch.arange(len(self.X), device=self.X.device))
+        return text.in_dtype(state, self.X.dtype), text.norm
 
     def first(self) -> Tensor:
         """Starts (n, s, d) at the sphere: the direction that raises all scores, and random ones."""

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 import wsfast
+from wsfast.engines.engine import Engine
+from wsfast.maps.attention import WeightFn, Weights
+from wsfast.maps.attention_text import AttentionMap, AttentionText
 
 
 def text_and_weights(n: int, d: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -14,6 +17,11 @@ def text_and_weights(n: int, d: int, dtype: torch.dtype = torch.float32) -> tupl
     X = torch.randn(n, d, generator=generator, dtype=torch.float64)
     X *= d**0.5 / X.norm(dim=1, keepdim=True)
     return X.to(dtype), wsfast.random_weights(d, dtype=dtype)
+
+
+def prepared(X: Tensor, W: Tensor, engine: Engine, budget: int = 2**40) -> AttentionText:
+    """A text under softmax attention with the weights W."""
+    return AttentionText(AttentionMap(Weights(W), WeightFn("softmax")), X, engine, budget)
 
 
 def directions(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wsfast.search.ascent import Ball, explore
-from wsfast.search.objective import ClosedForm, TorchEvaluator
+from wsfast.engines.cpu import CPU
+from wsfast.engines.engine import TORCH
+from wsfast.maps.attention_objective import AttentionObjective
+from wsfast.search.ascent import Limits, explore
 
 from . import baselines
 from .inputs import directions, text_and_weights
@@ -29,8 +31,8 @@ def test_ascent_step(compare, threads, n, d):
     search = baselines.ClosedFormSearch(X, W, STARTS)
     state, _ = search.prepare()
     start = directions(n, STARTS, d)
-    objective = ClosedForm(state, native=True)
-    ball = Ball(radius=d**0.5, tol=1e-4, native=True)
+    objective = AttentionObjective(CPU, state)
+    limits = Limits(radius=d**0.5, tol=1e-4)
     products = baselines.MatrixProducts(n, d, STARTS)
     phi = baselines.layer(X, W)
     pairs = min(TEXTS, n * STARTS)
@@ -38,7 +40,7 @@ def test_ascent_step(compare, threads, n, d):
     some = start.view(-1, d)[:pairs]
 
     values, gradients = objective.evaluator(STARTS).value_and_gradient(start)
-    _check(values, gradients, *TorchEvaluator(state).value_and_gradient(start))
+    _check(values, gradients, *TORCH.norms(state, STARTS).value_and_gradient(start))
     _check(
         values.view(-1)[:pairs],
         gradients.view(-1, d)[:pairs],
@@ -53,7 +55,7 @@ def test_ascent_step(compare, threads, n, d):
     compare(
         "ascent step",
         f"n={n}, d={d}, {STARTS} starts",
-        lambda: explore(objective, start, ball, STEPS),
+        lambda: explore(objective, start, limits, STEPS),
         [
             Baseline("its matrix products", products.run, share=1 / STEPS, at_most=stick),
             Baseline(

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 import wsfast
-from wsfast.attention.state import TextState, prepare_text
+from wsfast.attention.core import core_of
+from wsfast.attention.rows import Rows
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.cpu import CPU
 
 from . import baselines
 from .inputs import text_and_weights
@@ -53,20 +55,20 @@ def test_features(compare, n, d):
 def test_features_with_statistics(compare, n, d):
     X, W = text_and_weights(n, d, torch.float64)
 
-    def prepare() -> TextState:
-        return prepare_text(X, W, WeightFn("softmax"), native=True, tile=4096)
+    def prepare() -> Rows:
+        return CPU.rows(core_of(X, W, WeightFn("softmax")), 2**40)
 
     def with_keys() -> tuple[baselines.Statistics, Tensor]:
-        # The state holds the keys besides: counted on both sides.
+        # The rows hold the keys besides: counted on both sides.
         return baselines.sdpa_features_and_statistics(X, W), X @ W.mT * d**-0.5
 
-    state, (expected, keys) = prepare(), with_keys()
-    shift = X.mean(0)  # the state's coordinates
-    torch.testing.assert_close(state.phi + shift, expected.phi)
-    torch.testing.assert_close(state.others_mean + shift, expected.others_mean)
-    torch.testing.assert_close(state.statistics.others, expected.others)
-    assert state.statistics.top.equal(expected.top)
-    torch.testing.assert_close(state.keys, keys)
+    rows, (expected, keys) = prepare(), with_keys()
+    shift = X.mean(0)  # the rows' coordinates
+    torch.testing.assert_close(rows.phi + shift, expected.phi)
+    torch.testing.assert_close(rows.rest_mean + shift, expected.others_mean)
+    torch.testing.assert_close(rows.statistics.rest, expected.others)
+    assert rows.statistics.top.equal(expected.top)
+    torch.testing.assert_close(rows.core.keys, keys)
     compare(
         "features and statistics",
         f"n={n}, d={d}, float64",

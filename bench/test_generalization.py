@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from wsfast.attention.functional import TorchFunctional, functional_at
-from wsfast.attention.weight_fn import WeightFn
+from wsfast.attention.functional import functional_at
+from wsfast.engines.cpu import CPU
+from wsfast.engines.engine import TORCH
 from wsfast.generalization import experiment
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
-from wsfast.search.ascent import Ball, explore
+from wsfast.maps.attention_objective import AttentionObjective
+from wsfast.search.ascent import Limits, explore
 from wsfast.studies.generalization.training import MinNorm
 
 from . import baselines
-from .inputs import directions, text_and_weights
+from .inputs import directions, prepared, text_and_weights
 from .measure import Baseline
 
 TIMED = 40  # steps of a descent
@@ -170,15 +171,15 @@ class FunctionalProducts:
 @pytest.mark.usefixtures("native")
 def test_functional_step(compare, threads, n, d):
     X, W = text_and_weights(n, d)
-    known = RafProblem(X, AttentionWeights(W), WeightFn("softmax"), "native", 2**40)
-    exact = known.state(torch.arange(n))
-    state = known.in_dtype(exact, torch.float32)
-    phi = known.phi(known.X)
-    objective = functional_at(exact, state, -phi / phi.square().sum(), native=True)
+    text = prepared(X, W, CPU)
+    exact = text.state(torch.arange(n))
+    theta = -text.phi / text.phi.square().sum()
+    state = functional_at(exact, text.in_dtype(exact, torch.float32), theta)
+    objective = AttentionObjective(CPU, state)
     start = directions(n, STARTS, d)
-    ball = Ball(radius=d**0.5, tol=1e-4, native=True)
+    limits = Limits(radius=d**0.5, tol=1e-4)
     products = FunctionalProducts(n, d, STARTS)
-    plain = TorchFunctional(objective, STARTS)
+    plain = TORCH.functional(state, STARTS)
     values, gradients = objective.evaluator(STARTS).value_and_gradient(start)
     expected = plain.value_and_gradient(start)
     torch.testing.assert_close(values, expected[0], rtol=1e-3, atol=1e-5)
@@ -187,7 +188,7 @@ def test_functional_step(compare, threads, n, d):
     compare(
         "ascent step of a functional",
         f"n={n}, d={d}, {STARTS} starts",
-        lambda: explore(objective, start, ball, STEPS),
+        lambda: explore(objective, start, limits, STEPS),
         [
             Baseline(
                 "its matrix products",

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 import wsfast
+from wsfast.engines.cpu import CPU
+from wsfast.engines.engine import TORCH
 from wsfast.maps.projection import RandomProjection, project, project_word
 
 from . import baselines
 from .inputs import directions, text_and_weights
 from .measure import Baseline, Row, run_python
 
-CPU = torch.device("cpu")
+HERE = torch.device("cpu")
 TIMED = 40  # steps of the paper's procedure
 
 
@@ -22,8 +24,8 @@ TIMED = 40  # steps of the paper's procedure
 def test_making_and_multiplying(compare, native, k, d):
     """V_i x without V_i ever being held, beside PyTorch's own generator."""
     words = directions(1, d)
-    random = RandomProjection(4, d, k, seed=0, draw=0, device=CPU, native=True)
-    plain = RandomProjection(4, d, k, seed=0, draw=0, device=CPU, native=False)
+    random = RandomProjection(4, d, k, seed=0, draw=0, device=HERE, engine=CPU)
+    plain = RandomProjection(4, d, k, seed=0, draw=0, device=HERE, engine=TORCH)
     torch.testing.assert_close(
         project_word(random, 0, words), project_word(plain, 0, words), rtol=1e-3, atol=1e-4
     )
@@ -119,7 +121,7 @@ def test_memory(benchmark, record, native, threads, size, n, d):
 def test_features_of_many_texts(compare, native, texts, k):
     X = torch.stack([directions(8, 384)] * texts) + torch.randn(texts, 8, 384)
     V = wsfast.rf_weights(8, 384, k)
-    random = RandomProjection(8, 384, k, seed=0, draw=0, device=CPU, native=True)
+    random = RandomProjection(8, 384, k, seed=0, draw=0, device=HERE, engine=CPU)
     torch.testing.assert_close(project(random, X), X.flatten(1) @ V.mT, rtol=1e-3, atol=1e-3)
     compare(
         "random features of many texts",

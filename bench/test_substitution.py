@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 import wsfast
-from wsfast.text import imdb_reviews, models
-from wsfast.text.substitute import Replacements
+from wsfast.text import Replacements, imdb_reviews, models
 from wsfast.text.vocabulary import vocabulary_of
 
 from . import baselines

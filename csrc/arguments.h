@@ -77,6 +77,7 @@ struct PositionState {
   const T* c2;                          // (P, n) |c_ji|^2
   const T* reach;                       // (P, n) |x_i| + |phi_j|
   const T* own_logit;                   // (P, n) scores of row i; softmax: less the row's maximum
+                                        // (-1e30: words that the row does not see)
   const T* own_a;                       // (P, n) its attention
   const std::int64_t* own_top;          // (P) its largest word
   const std::int64_t* dominated_start;  // (P + 1) into the next two

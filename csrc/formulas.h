@@ -132,6 +132,13 @@ WSFAST_FN T larger(T x, T y) {
   return x > y ? x : y;
 }
 
+// A move of a score of the own row, where the word is seen: others have the logit -1e30 (NEVER of
+// attention/core.py) and no weight, and count in no bound.
+template <typename T>
+WSFAST_FN T where_seen(T logit, T move) {
+  return logit > T(-5e29f) ? move : T(0);
+}
+
 template <typename T>
 WSFAST_FN T smaller(T x, T y) {
   return x < y ? x : y;

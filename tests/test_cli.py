@@ -56,6 +56,19 @@ def test_json_holds_the_figures_of_the_library(capsys):
 
 
 @needs_text
+def test_words_are_hidden_where_that_is_asked_for(capsys):
+    status, out, _ = run(capsys, "score", "--json", "--perturbation", "mask", "so what")
+    result = wsfast.raf_sensitivity(wsfast.embed("so what").X, perturbation="mask")
+    record = json.loads(out)
+    assert status == 0
+    assert [row["S_i"] for row in record["words"]] == result.per_word.tolist()
+    assert record["info"]["perturbation"] == "mask"
+    assert record["radius"] is None
+    status, out, _ = run(capsys, "score", "--perturbation", "mask", "--radius", "1", "so what")
+    assert status == 2
+
+
+@needs_text
 def test_draws_give_means_and_intervals(capsys):
     arguments = ("score", "--draws", "3", "--seed", "2", "so what")
     embedded = wsfast.embed("so what")
@@ -66,6 +79,7 @@ def test_draws_give_means_and_intervals(capsys):
     assert record["draws"] == 3
     assert (record["S"], record["S_low"]) == (float(value.mean), float(value.low))
     assert [row["S_i_high"] for row in record["words"]] == words.high.tolist()
+    assert [row["share_worst"] for row in record["words"]] == words.share_worst.tolist()
     _, out, _ = run(capsys, *arguments)
     half = float(words.high[0] - words.low[0]) / 2
     assert out.splitlines()[2].split()[:4] == ["0", "so", f"{words.mean[0]:.4f}", f"{half:.4f}"]
@@ -197,7 +211,7 @@ def test_compare_plot(capsys, tmp_path):
 def test_compare_of_texts_that_differ_in_more_than_a_word(capsys):
     status, out, err = run(capsys, "compare", "I love her", "I hate him")
     assert (status, out) == (2, "")
-    assert err.startswith("wsfast: error: a and b: ")
+    assert err.startswith("wsfast: error: a and b must ")
     assert "'her' -> 'him' at position 2" in err
     assert err.count("\n") == 1
 
@@ -239,11 +253,11 @@ def test_bad_arguments(capsys, arguments, message):
     [
         ([" "], "text 0: there is no text"),
         (["caf\udce9"], "text 0: not UTF-8: byte 0xe9 after 'caf'"),
-        (["\u200b"], "text 0: the tokenizer finds no token"),
+        (["\u200b"], "text 0 must have a token"),
         (["so " * 600, "--long", "fail"], "text 0: 600 tokens are more than 510 (--long fail)"),
         (["so " * 600, "--long", "skip"], "text 0: 600 tokens are more than 510 (--long skip)"),
-        (["so", "--layer", "7"], '--layer: expected "words" or 0 to 6'),
-        (["so", "--model", "caf\udce9"], "--model: expected UTF-8"),
+        (["so", "--layer", "7"], '--layer must be "words" or from 0 to 6'),
+        (["so", "--model", "caf\udce9"], "--model must be UTF-8"),
     ],
 )
 def test_bad_texts(capsys, arguments, message):

@@ -126,13 +126,13 @@ def test_reader_that_leaves(opened, capsys, command):
 def test_results_come_one_by_one(opened, monkeypatch):
     """What is done is there, whatever happens then."""
     opened("stdout", raw := io.BytesIO())
-    true, seen = wsfast.embed, []
+    true, seen = wsfast.score, []
 
-    def embed(*arguments, **options):
+    def score(*arguments, **options):
         seen.append(len(raw.getvalue().splitlines()))
         return true(*arguments, **options)
 
-    monkeypatch.setattr(wsfast, "embed", embed)
+    monkeypatch.setattr(wsfast, "score", score)
     main([*SCORE, "--json", "so it", "what is", "me too"])
     assert seen == [0, 1, 2]
 
@@ -140,10 +140,10 @@ def test_results_come_one_by_one(opened, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["score", "so", "--column", "caf\udce9", "--file", "a.csv"], "--column: expected UTF-8"),
-        (["substitute", "so", "--position", "caf\udce9"], "--position: expected UTF-8"),
-        (["compare", "caf\udce9", "so"], "TEXT: expected UTF-8"),
-        (["reproduce", "sensitivity", "--out", "caf\udce9"], "--out: expected UTF-8"),
+        (["score", "so", "--column", "caf\udce9", "--file", "a.csv"], "--column must be UTF-8"),
+        (["substitute", "so", "--position", "caf\udce9"], "--position must be UTF-8"),
+        (["compare", "caf\udce9", "so"], "TEXT must be UTF-8"),
+        (["reproduce", "sensitivity", "--out", "caf\udce9"], "--out must be UTF-8"),
         (["caf\udce9"], "invalid choice"),
         (["score", "--file", "caf\udce9"], "No such file"),
     ],
@@ -184,7 +184,7 @@ def test_interrupt(capsys, monkeypatch, error):
         except KeyboardInterrupt:
             raise error from None
 
-    monkeypatch.setattr(wsfast, "embed", interrupt)
+    monkeypatch.setattr(wsfast, "score", interrupt)
     for texts in (["so it"], ["so it", "me too"]):
         assert run(capsys, "score", *texts) == (130, "", "wsfast: interrupted\n")
 
@@ -262,11 +262,11 @@ def idle(monkeypatch):
     [
         ("nowhere/a.png", "there is no folder"),
         ("file/a.png", "there is no folder"),
-        ("folder", "is a folder, expected the name of a file"),
-        ("folder.png", "is a folder"),
-        ("a.xyz", "expected a name that ends in "),
-        ("a", "expected a name that ends in "),
-        ("a.png ", "expected a name that ends in "),
+        ("folder", "must be the name of a file, got the folder"),
+        ("folder.png", "got the folder"),
+        ("a.xyz", "must be a name that ends in "),
+        ("a", "must be a name that ends in "),
+        ("a.png ", "must be a name that ends in "),
         (f"{'a' * 300}.png", "too long"),
         ("a\0.png", "null"),
     ],
@@ -278,7 +278,7 @@ def test_pictures_that_cannot_be_written(capsys, tmp_path, command, name, messag
     before = sorted(os.listdir(tmp_path))
     status, out, err = run(capsys, *command, str(tmp_path / name))
     assert (status, out) == (2, "")
-    assert err.startswith("wsfast: error: --plot: ")
+    assert err.startswith("wsfast: error: --plot")
     assert message in err
     assert err.count("\n") == 1
     assert sorted(os.listdir(tmp_path)) == before
@@ -290,7 +290,7 @@ def test_pages_that_cannot_be_written(capsys, tmp_path, name):
     (tmp_path / "folder").mkdir()
     status, out, err = run(capsys, "substitute", "so", "--html", str(tmp_path / name))
     assert (status, out) == (2, "")
-    assert err.startswith("wsfast: error: --html: ")
+    assert err.startswith("wsfast: error: --html")
 
 
 @pytest.mark.parametrize("name", ["file", "file/a", f"{'a' * 300}"])

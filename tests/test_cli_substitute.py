@@ -38,7 +38,7 @@ def found():
 
 
 @needs_text
-def test_text_table_and_gaps(capsys, words, found):
+def test_text_table_and_shares(capsys, words, found):
     status, out, err = run(capsys, "substitute", TEXT, "--candidates", words, "--top", "5")
     assert (status, err) == (0, "")
     text, header, *rows, ball, near = out.splitlines()
@@ -52,9 +52,9 @@ def test_text_table_and_gaps(capsys, words, found):
             *(str(rank), str(row.position), row.old, "->", row.new),
             *(values[rank - 1], distances[rank - 1]),
         ]
-    assert f"{found.replacements[0].new!r} makes {100 * found.gap:.3g} % of S" in ball
+    assert f"{found.replacements[0].new!r} makes {100 * found.share_attained:.3g} % of S" in ball
     assert f"{float(found.sensitivity):.4f}" in ball
-    assert f"{100 * found.gap_at_distance:.3g} %" in near
+    assert f"{100 * found.share_attained_at_distance:.3g} %" in near
 
 
 @needs_text
@@ -117,7 +117,8 @@ def test_json_holds_the_figures_of_the_library(capsys, words):
         }
         for row in found.replacements
     ]
-    assert (record["gap"], record["gap_at_distance"]) == (found.gap, found.gap_at_distance)
+    for name, old in (("share_attained", "gap"), ("share_attained_at_distance", "gap_at_distance")):
+        assert record[name] == record[old] == getattr(found, name)
     assert (record["S"], record["radius"]) == (float(found.sensitivity), found.sensitivity.radius)
     assert (record["text"], record["model"], record["layer"]) == (0, "minilm", "words")
     assert record["info"]["seed"] == 3
@@ -142,7 +143,7 @@ def test_draws(capsys, words):
     record = json.loads(out)
     assert record["replacements"][0]["value"] == found.replacements[0].value
     assert record["S"] == pytest.approx(float(found.sensitivity.value.mean()))
-    assert record["gap"] == found.gap
+    assert record["share_attained"] == found.share_attained
 
 
 @needs_text
@@ -258,7 +259,7 @@ def test_html_is_a_page_of_its_own(capsys, tmp_path, words):
     assert {*column([row.value for row in found.replacements], 4)} <= {*page.cells}
     for row in found.replacements:
         assert {row.new, row.text} <= {*page.cells}
-    assert f"{100 * found.gap:.3g} %" in source
+    assert f"{100 * found.share_attained:.3g} %" in source
 
 
 @needs_text
@@ -312,7 +313,10 @@ def test_bad_arguments(capsys, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["so", "--position", "is"], "--position: no 'is' in text 0; its words: 'so'"),
+        (
+            ["so", "--position", "is"],
+            "--position must be a word of text 0, got 'is'; its words: 'so'",
+        ),
         (["so", "--position", "1"], "--position must be from 0 to 0, got 1"),
     ],
 )
@@ -332,7 +336,9 @@ def test_a_text_without_the_word_is_left_out(capsys, words):
     )
     assert status == 3
     assert [json.loads(line)["text"] for line in out.splitlines()] == [0, 2]
-    assert err.startswith("wsfast: text 1 is left out: --position: no 'is' in text 1; its words:")
+    assert err.startswith(
+        "wsfast: text 1 is left out: --position must be a word of text 1, got 'is'; its words:"
+    )
 
 
 @needs_text

@@ -13,7 +13,7 @@ from command import run
 
 import wsfast
 from wsfast.cli import errors, texts
-from wsfast.text import checks
+from wsfast.text import local
 
 needs_text = pytest.mark.needs("text")
 
@@ -179,7 +179,7 @@ def test_bad_rows_of_substitute(capsys, file):
     words = file("words.csv", "text\nhate\nsmile\n")
     status, out, err = run(capsys, "substitute", "--file", path, "--candidates", words, "--json")
     assert (status, numbers(out)) == (3, [0, 7])
-    assert "wsfast: text 5 is left out: the tokenizer finds no token" in err
+    assert "wsfast: text 5 is left out: it must have a token" in err
 
 
 @needs_text
@@ -221,8 +221,7 @@ LONG = "so " * 20
 @pytest.fixture
 def ten(monkeypatch):
     """A model of ten positions, two of them for special tokens."""
-    check = checks.check_length
-    monkeypatch.setattr(checks, "check_length", lambda index, count, _: check(index, count, 10))
+    monkeypatch.setattr(local.LocalEncoder, "limit", 10)
 
 
 @needs_text
@@ -286,7 +285,7 @@ def test_more_tokens_than_positions_are_cut_to_them(capsys, ten):
 def test_a_fault_of_wsfast_keeps_its_traceback(capsys, monkeypatch, fault):
     """A ValueError that Python finds is not one that a check raises."""
     planted = eval("lambda *_, **__: fault()", {"__name__": "wsfast.planted", "fault": fault})
-    monkeypatch.setattr(wsfast, "raf_sensitivity", planted)
+    monkeypatch.setattr(wsfast, "score", planted)
     status, out, err = run(capsys, "score", "so it")
     assert (status, out) == (1, "")
     assert "Traceback" in err
@@ -295,12 +294,12 @@ def test_a_fault_of_wsfast_keeps_its_traceback(capsys, monkeypatch, fault):
 
 @needs_text
 def test_a_fault_at_one_text_leaves_the_others(capsys, monkeypatch):
-    true = wsfast.raf_sensitivity
+    true = wsfast.score
 
-    def sometimes(X, **options):
-        return [].index(3) if len(X) == 2 else true(X, **options)
+    def sometimes(text, *rest, **options):
+        return [].index(3) if len(text.split()) == 2 else true(text, *rest, **options)
 
-    monkeypatch.setattr(wsfast, "raf_sensitivity", sometimes)
+    monkeypatch.setattr(wsfast, "score", sometimes)
     status, out, err = run(capsys, *SCORE, "so it is", "so it", "what", "me too")
     assert (status, numbers(out)) == (1, [0, 2])
     assert err.count("Traceback") == 1
@@ -313,7 +312,7 @@ def test_a_text_that_the_memory_does_not_hold(capsys, monkeypatch, error):
     def full(*_, **__):
         raise error
 
-    monkeypatch.setattr(wsfast, "raf_sensitivity", full)
+    monkeypatch.setattr(wsfast, "score", full)
     status, _, err = run(capsys, *SCORE, "so it")
     assert status == 2
     assert err.startswith("wsfast: error: there is not enough memory, --max-tokens")
@@ -329,16 +328,16 @@ def test_an_option_that_no_text_can_meet_ends_the_run(capsys):
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("layer: expected 0 to 6, got 7", "--layer: expected 0 to 6, got 7"),
+        ("layer must be from 0 to 6, got 7", "--layer must be from 0 to 6, got 7"),
         ("position must be from 0 to 3, got 5", "--position must be from 0 to 3, got 5"),
-        ("texts[0]: is zero: take scale=False", "text 4: is zero: take --no-scale"),
+        ("texts[0] must be: take scale=False", "text 4 must be: take --no-scale"),
         (
             'cut the text with max_tokens, or take layer="words"',
             "cut the text with --max-tokens, or take --layer words",
         ),
-        ("candidates: none is left for texts[0]", "--candidates: none is left for text 4"),
+        ("candidates must fit texts[0], got", "--candidates must fit text 4, got"),
         ("out: 'a' holds\nother cells", "--out: 'a' holds other cells"),
-        ("expected words, got 'layer: 3'", "expected words, got 'layer: 3'"),
+        ("words, got 'layer: 3'", "words, got 'layer: 3'"),
     ],
 )
 def test_messages_name_options_in_place_of_arguments(message, said):

@@ -3,21 +3,29 @@ from ._config import show_config
 from ._random import random_weights
 from ._version import __version__
 from .maps.attention_features import raf_features
+from .maps.feature_map import FeatureMap
 from .maps.random_features import drf_features, drf_weights, rf_features, rf_weights
+from .perturbation.change import Change
 from .results.scaling import ScalingResult
 from .results.sensitivity import SensitivityResult
 from .results.substitution import SubstitutionResult
 from .studies.deltas import perturb, raf_delta_norms, raf_deltas
-from .studies.generic import word_sensitivity
-from .studies.raf import raf_sensitivity
-from .studies.random_features import drf_sensitivity, rf_sensitivity
 from .studies.scaling.study import scaling
+from .studies.sensitivity import (
+    drf_sensitivity,
+    raf_sensitivity,
+    rf_sensitivity,
+    word_sensitivity,
+)
 from .studies.substitution.search import self_scores, substitution_sensitivity
 from .text.compare import compare
 from .text.embed import embed
+from .text.score import score
 from .text.substitute import substitute
 
 __all__ = [
+    "Change",
+    "FeatureMap",
     "ScalingResult",
     "SensitivityResult",
     "SubstitutionResult",
@@ -39,6 +47,7 @@ __all__ = [
     "rf_sensitivity",
     "rf_weights",
     "scaling",
+    "score",
     "self_scores",
     "show_config",
     "substitute",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -57,6 +57,18 @@ def _cuda_state() -> str:
         return f"PyTorch was built for {torch.version.cuda}; no device"
     names = (torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
     return f"PyTorch was built for {torch.version.cuda}; {', '.join(names)}"
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the last digits of all numbers depend on, beside the settings of a run."""
+    module = compiled.CPU.module
+    kernels = "none" if module is None else module.isa_used()
+    facts = {
+        "torch": str(torch.__version__),
+        "instruction set": f"{kernels}, PyTorch's {torch.backends.cpu.get_cpu_capability()}",
+        "threads": torch.get_num_threads(),
+    }
+    return facts | ({"GPU": torch.cuda.get_device_name(device)} if device.type == "cuda" else {})
 
 
 def show_config(file: TextIO | None = None) -> None:

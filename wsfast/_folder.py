@@ -8,10 +8,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from wsfast._files import write_whole
-from wsfast.engines import compiled
 
 # How to have what is asked of the machine.
 _WAYS = {
@@ -20,18 +17,6 @@ _WAYS = {
     "threads": "set OMP_NUM_THREADS, or call torch.set_num_threads",
     "GPU": "take such a device",
 }
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """What the last digits of all numbers depend on, beside the settings of a run."""
-    module = compiled.CPU.module
-    kernels = "none" if module is None else module.isa_used()
-    facts = {
-        "torch": str(torch.__version__),
-        "instruction set": f"{kernels}, PyTorch's {torch.backends.cpu.get_cpu_capability()}",
-        "threads": torch.get_num_threads(),
-    }
-    return facts | ({"GPU": torch.cuda.get_device_name(device)} if device.type == "cuda" else {})
 
 
 def keep_settings(file: Path, settings: dict[str, Any], argument: str) -> dict[str, Any]:
@@ -72,7 +57,7 @@ def check_settings(file: Path, settings: dict[str, Any], argument: str) -> dict[
             raise ValueError("it holds no settings")
     except ValueError as error:
         raise ValueError(
-            f"{argument}: expected a new folder or one of an earlier run, but "
+            f"{argument} must be a new folder or one of an earlier run, but "
             f"{os.fspath(file)!r} is not a file that wsfast wrote: {error}"
         ) from error
     asked = json.loads(json.dumps(settings))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wsfast import _checks
+from wsfast import _values
 from wsfast._precision import untraced
 
 # Streams below 2^63 are the draws of W; the search has its own.
@@ -170,10 +170,10 @@ def random_weights(
     >>> wsfast.random_weights(4, draws=3).shape
     torch.Size([3, 4, 4])
     """
-    d = _checks.integer("d", d, low=1)
-    seed = _checks.seed(seed)
-    _checks.real_dtype("dtype", dtype)
-    count = 1 if draws is None else _checks.integer("draws", draws, low=1)
+    d = _values.integer("d", d, low=1)
+    seed = _values.seed(seed)
+    _values.real_dtype("dtype", dtype)
+    count = 1 if draws is None else _values.integer("draws", draws, low=1)
     W = torch.empty(count, d, d, dtype=dtype, device=device)
     for r, one in enumerate(W):
         weights_of_draw(d, seed=seed, draw=r, dtype=dtype, device=device, out=one)

@@ -9,8 +9,8 @@ import warnings
 _BETWEEN = {"wsfast", "torch", "contextlib"}
 
 
-def warn(message: str) -> None:
-    """Give a RuntimeWarning for the first caller that is not of this package.
+def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Give a warning for the first caller that is not of this package.
 
     A number of frames to skip (`stacklevel`) would be true of one way into the package alone, and
     Python 3.10 and 3.11 do not skip files by their names.
@@ -20,7 +20,7 @@ def warn(message: str) -> None:
         frame = frame.f_back
     warnings.warn_explicit(
         message,
-        RuntimeWarning,
+        category,
         frame.f_code.co_filename,
         frame.f_lineno,
         module=frame.f_globals.get("__name__"),

@@ -23,16 +23,14 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import wsfast
-from wsfast.attention.state import PositionState
-from wsfast.attention.substitution import prepare
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.feature_kernels import fused_features
-from wsfast.engines.substitution_kernels import NativeTiles, Workspace
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.engines.cuda import CUDA
+from wsfast.engines.features import fused_features
+from wsfast.engines.substitution_kernels import Workspace
 from wsfast.studies.substitution import search
 
 from .. import baselines
-from ..inputs import directions, text_and_weights, vocabulary
+from ..inputs import directions, prepared, text_and_weights, vocabulary
 from ..measure import Baseline, ratio_text
 from . import floors
 from .machine import Clock, choose_device, facts
@@ -282,13 +280,6 @@ def case_of(figures: Figures, n: int, dtype: torch.dtype) -> str:
 class FullSearch(baselines.ClosedFormSearch):
     """On the device of X."""
 
-    def prepare(self) -> tuple[PositionState, Tensor]:
-        problem = RafProblem(
-            self.X, AttentionWeights(self.W), WeightFn("softmax"), "torch", memory_budget=2**40
-        )
-        state = problem.state(torch.arange(len(self.X), device=self.X.device))
-        return problem.in_dtype(state, self.X.dtype), problem.norm
-
     def first(self) -> Tensor:
         starts = directions(self.starts, self.X.shape[1]).to(self.X)
         starts[0] = (self.X @ self.W).sum(0)
@@ -388,10 +379,10 @@ def substitution_floor(figures: Figures) -> None:
     X, W = (x.to(figures.device) for x in text_and_weights(n, d))
     E = vocabulary(V, d).to(figures.device)
     scores = wsfast.self_scores(E, W)
-    problem = RafProblem(X, AttentionWeights(W), WeightFn("softmax"), "native", 2**28)
-    state = prepare(problem, torch.arange(n, device=figures.device), X.dtype)
+    text = prepared(X, W, CUDA, 2**28)
+    state = text.substitution(torch.arange(n, device=figures.device), X.dtype)
     columns = search._columns(figures.device, V // 2)
-    tiles = NativeTiles(state, columns, Workspace(figures.device))
+    tiles = CUDA.tiles(state, columns, text.budget, Workspace(figures.device))
     parts = [slice(first, first + columns) for first in range(0, V - columns + 1, columns)]
     figures.floor(
         "kernel substitution_tile with its products",

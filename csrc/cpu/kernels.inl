@@ -154,7 +154,7 @@ bool own_attention(const G& g, const PositionState<T>& p, Index position, const 
 #pragma omp simd reduction(max : spread, largest)
     for (Index l = 0; l < n; ++l) {
       const T moved = r[l] - r_top, s = logit[l] + moved;
-      spread = larger(spread, absolute(moved));
+      spread = larger(spread, where_seen(logit[l], absolute(moved)));
       largest = larger(largest, s);
     }
     if (spread <= T(1)) {
@@ -195,7 +195,7 @@ bool own_attention(const G& g, const PositionState<T>& p, Index position, const 
       slope[l] = w.slope;
       sum += w.value;
       sum_change += w.change;
-      reach += absolute(logit[l]) + absolute(r[l]);
+      reach += where_seen(logit[l], absolute(logit[l]) + absolute(r[l]));
     }
     if constexpr (G::kNormalized) {
       const T inv = sum > T(0) ? T(1) / sum : T(0);

@@ -103,7 +103,7 @@ __device__ __forceinline__ void shift_own_row(OwnRow<T>& own, Index top, Index n
   for (Index l = threadIdx.x; l < n; l += kThreads) {
     const T moved = own.moved[l] - own.moved_top;
     largest[0] = larger(largest[0], own.logit[l] + moved);
-    largest[1] = larger(largest[1], absolute(moved));
+    largest[1] = larger(largest[1], where_seen(own.logit[l], absolute(moved)));
   }
   over_block<kThreads>(Larger{}, largest, scratch);
   own.largest = largest[0];
@@ -131,7 +131,7 @@ __device__ __forceinline__ void add_own_row(const G& g, const OwnRow<T>& own, In
       const Weight<T> w = g.weight(own.logit[l], own.moved[l]);
       sums[kOwn] += w.value;
       sums[kOwnChange] += w.change;
-      sums[kOwnReach] += absolute(own.logit[l]) + absolute(own.moved[l]);
+      sums[kOwnReach] += where_seen(own.logit[l], absolute(own.logit[l]) + absolute(own.moved[l]));
     }
   }
 }

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from attention import problems
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
-from wsfast.search.objective import ClosedForm
+from wsfast.maps.attention_objective import AttentionObjective
 
 # As it is before --cuda-on-cpu takes its place.
 _KERNELS = compiled.kernels
@@ -116,12 +116,10 @@ def changes(device: torch.device) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
-def objective() -> Callable[..., ClosedForm]:
+def objective() -> Callable[..., AttentionObjective]:
     """``objective(X, W, fn)``: what the search climbs, by the kernels of X's device."""
 
-    def make(X: Tensor, W: Tensor, fn: WeightFn | None = None) -> ClosedForm:
-        problem = RafProblem(X, AttentionWeights(W), fn or WeightFn("softmax"), "native", 2**28)
-        state = problem.state(torch.arange(len(X), device=X.device))
-        return ClosedForm(problem.in_dtype(state, X.dtype), native=True)
+    def make(X: Tensor, W: Tensor, fn: WeightFn | None = None) -> AttentionObjective:
+        return problems.objective(X, W, fn or WeightFn("softmax"), "native", X.dtype)
 
     return make

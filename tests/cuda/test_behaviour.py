@@ -114,7 +114,7 @@ def test_nothing_to_replace_with(device):
     ):
         with pytest.raises(ValueError, match="E must"):
             call()
-    with pytest.raises(ValueError, match="no word"):
+    with pytest.raises(ValueError, match="mask must be True for at least one word"):
         raf_features(X, W, mask=torch.zeros(3, dtype=torch.bool, device=device), backend="native")
 
 

@@ -8,9 +8,11 @@ from definition import features
 from parameters import weight_fns
 
 from wsfast import nn, raf_features
-from wsfast.attention.state import prepare_text
+from wsfast.attention.core import core_of
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.feature_kernels import fused_features
+from wsfast.engines.cuda import CUDA
+from wsfast.engines.engine import TORCH
+from wsfast.engines.features import fused_features
 
 # Of the largest number in φ. Products of plain TF32 are at 1e-3.
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -122,13 +124,13 @@ def test_statistics_of_rows(text, fn):
     """What the searches start from: computed in one pass over the words, and by PyTorch."""
     for n, d in ((1, 1), (2, 3), (17, 130), (33, 64), (40, 385), (20, 900)):
         X, W = text(n, d, torch.float64)
-        got = prepare_text(X, W, fn, native=True, tile=n)
-        expected = prepare_text(X, W, fn, native=False, tile=n)
+        core = core_of(X, W, fn)
+        got, expected = CUDA.rows(core, 2**20), TORCH.rows(core, 2**20)
         assert torch.equal(got.statistics.top, expected.statistics.top)
-        for name in ("top_score", "others"):
+        for name in ("top_score", "rest"):
             a, b = getattr(got.statistics, name), getattr(expected.statistics, name)
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-        for name in ("phi", "others_mean"):
+        for name in ("phi", "rest_mean"):
             a, b = getattr(got, name), getattr(expected, name)
             torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
 

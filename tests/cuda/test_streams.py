@@ -8,16 +8,15 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from attention.problems import attention_text
 from parameters import dtypes
 from torch import Tensor
 
-from wsfast.attention.substitution import prepare
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.feature_kernels import fused_features, fused_text
+from wsfast.engines.features import fused_features, fused_text
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
-from wsfast.search.ascent import Ball, Point, ascend_unattended, explore
-from wsfast.studies.substitution.screen import own_scores
+from wsfast.search.ascent import Limits, Point, ascend_unattended, explore
+from wsfast.studies.substitution.screen import self_scores_of
 
 pytestmark = pytest.mark.needs("cuda")
 
@@ -65,7 +64,7 @@ def test_text_on_a_stream(text):
 
     def run(x, q):
         found = fused_text(x, q, SOFTMAX)
-        return [found.phi, found.others_mean, *found.statistics]
+        return [found.phi, found.rest_mean, *found.statistics]
 
     check_stream(run, X, X @ W / 8)
 
@@ -73,10 +72,10 @@ def test_text_on_a_stream(text):
 @dtypes
 def test_steps_on_a_stream(text, changes, objective, dtype):
     X, W = text(40, 64, dtype)
-    climbed, ball = objective(X, W), Ball(8.0, 1e-4, native=True)
+    climbed, ball = objective(X, W), Limits(8.0, 1e-4)
 
     def run(start):
-        norms = [x.clone() for x in climbed.evaluator(3).squared_norms(start)]
+        norms = [x.clone() for x in climbed.engine.squared_norms(climbed.state, start)]
         step = [x.clone() for x in climbed.evaluator(3).value_and_gradient(start)]
         return [*norms, *step, *explore(climbed, start, ball, 1)]
 
@@ -87,9 +86,9 @@ def test_steps_on_a_stream(text, changes, objective, dtype):
 def test_substitution_on_a_stream(text, changes, dtype):
     X, W = text(40, 64, dtype)
     E = changes(90, 64, dtype=dtype)
-    problem = RafProblem(X, AttentionWeights(W), SOFTMAX, "native", 2**28)
-    state = prepare(problem, torch.arange(40, device=X.device), dtype)
-    own = own_scores(E, W)
+    known = attention_text(X, W, SOFTMAX, "native", 2**28)
+    state = known.substitution(torch.arange(40, device=X.device), dtype)
+    own = self_scores_of(E, W)
 
     def run(rows):
         tiles = NativeTiles(state, 90, Workspace(X.device))
@@ -133,7 +132,7 @@ def climb(text, changes, objective):
         X, W = text(24, 40, dtype)
         start = changes(24, 3, 40, dtype=dtype)
         first = Point(start[:, 0].clone(), start.new_zeros(24))
-        return objective(X, W, fn), start, first, Ball(40**0.5, 1e-4, native=True)
+        return objective(X, W, fn), start, first, Limits(40**0.5, 1e-4)
 
     return make
 

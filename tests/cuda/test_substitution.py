@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 import torch
 from parameters import both_ends, dtypes, weight_fns
-from substitution.cases import KINDS, hard_text, random_case
-from substitution.comparing import ARRAYS, matches, same
-from substitution.truth import ACCURACY, changes, error
+from studies.substitution.cases import KINDS, hard_text, random_case
+from studies.substitution.comparing import ARRAYS, matches, same
+from studies.substitution.truth import ACCURACY, changes, error
 
 from wsfast import self_scores, substitution_sensitivity
 

@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
+from attention.problems import SEARCHED, state
 from definition import WEIGHT_FNS, random_text, relative_error
 from parameters import dtypes
-from perturbation.problems import SEARCHED, state
 
 from wsfast import raf_delta_norms, raf_features
 from wsfast.engines.ascent_kernels import NativeEvaluator
-from wsfast.search.ascent import Ball, _Climb
-from wsfast.search.objective import TorchEvaluator
+from wsfast.engines.cuda import CUDA
+from wsfast.engines.engine import TORCH, Climb
 
 pytestmark = [
     pytest.mark.deep,
@@ -79,7 +79,7 @@ def step_agrees(n, d, fn, dtype):
     given = state(X, W, fn, "native", dtype).select(index)
     delta = some_deltas(len(index), 2, d, dtype)
     value, gradient = NativeEvaluator(given, 2).value_and_gradient(delta)
-    wanted, slope = TorchEvaluator(exact).value_and_gradient(delta.double())
+    wanted, slope = TORCH.norms(exact, 2).value_and_gradient(delta.double())
     limit = {torch.float32: 2e-4, torch.float64: 1e-10}[dtype]
     size = wanted.abs().clamp(min=1e-3 * float(exact.words.square().sum()))
     assert float(((value.double() - wanted).abs() / size).max()) <= limit, (n, d)
@@ -110,17 +110,17 @@ def test_steps_are_those_of_pytorch(order, dtype):
     """take_step accepts and refuses, stays in the ball, and moves as the definition says."""
     for d in (1, 2, 7, 32, 130):
         torch.manual_seed(d)
-        ball = Ball(math.sqrt(d), 1e-4, native=True)
+        radius = math.sqrt(d)
         start = torch.randn(9, 2, d, dtype=dtype)
-        start = start / start.norm(dim=-1, keepdim=True) * ball.radius
-        one, two = _Climb(start, ball), _Climb(start, ball._replace(native=False))
+        start = start / start.norm(dim=-1, keepdim=True) * radius
+        one, two = Climb.start(start), Climb.start(start)
         for step in range(6):
             value, gradient = torch.randn(9, 2, dtype=dtype), torch.randn(9, 2, d, dtype=dtype)
             gradient[0] = 0.0 if step < 3 else gradient[0]
-            one.take_step(value, gradient)
-            two.take_step(value, gradient)
+            CUDA.take_step(one, value, gradient, radius)
+            TORCH.take_step(two, value, gradient, radius)
             for name in ("value", "beta", "delta"):
                 assert torch.equal(getattr(one, name), getattr(two, name)), name
             rtol = 200 * torch.finfo(dtype).eps
-            torch.testing.assert_close(one.trial, two.trial, rtol=rtol, atol=rtol * ball.radius)
+            torch.testing.assert_close(one.trial, two.trial, rtol=rtol, atol=rtol * radius)
             two.trial = one.trial.clone()

@@ -8,10 +8,12 @@ from cuda_on_cpu.sizes import sampled
 from definition import WEIGHT_FNS, features, random_text
 
 from wsfast import raf_features
-from wsfast.attention.state import prepare_text
+from wsfast.attention.core import core_of
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
-from wsfast.engines.feature_kernels import fused_features, fused_text
+from wsfast.engines.cuda import CUDA
+from wsfast.engines.engine import TORCH
+from wsfast.engines.features import fused_features, fused_text
 
 pytestmark = [
     pytest.mark.deep,
@@ -130,12 +132,12 @@ def test_saturated_rows(weight_fn, normalize, dtype, rising):
 
 
 def statistics_match(X, W, fn):
-    got = prepare_text(X, W, fn, native=True, tile=len(X))
-    expected = prepare_text(X, W, fn, native=False, tile=len(X))
+    core = core_of(X, W, fn)
+    got, expected = CUDA.rows(core, 2**20), TORCH.rows(core, 2**20)
     assert torch.equal(got.statistics.top, expected.statistics.top)
     for a, b in zip(got.statistics[1:], expected.statistics[1:], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-    for name in ("phi", "others_mean", "norm"):
+    for name in ("phi", "rest_mean"):
         torch.testing.assert_close(
             getattr(got, name), getattr(expected, name), rtol=1e-11, atol=1e-12
         )
@@ -190,10 +192,10 @@ def test_statistics_of_a_row_that_one_word_has(order):
     scores = X[others, 2]
     assert rows.statistics.top.tolist() == [11] * 20
     torch.testing.assert_close(
-        rows.statistics.others, scores.logsumexp(0).expand(20), rtol=1e-15, atol=0
+        rows.statistics.rest, scores.logsumexp(0).expand(20), rtol=1e-15, atol=0
     )
     mean = scores.softmax(0) @ X[others]
-    torch.testing.assert_close(rows.others_mean, mean.expand(20, -1), rtol=1e-14, atol=1e-15)
+    torch.testing.assert_close(rows.rest_mean, mean.expand(20, -1), rtol=1e-14, atol=1e-15)
 
 
 def test_views_and_odd_layouts():

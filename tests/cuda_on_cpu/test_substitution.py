@@ -9,8 +9,8 @@ import pytest
 import torch
 from definition import random_text
 from parameters import dtypes, weight_fns
-from substitution.cases import KINDS, hard_text
-from substitution.kernels import agree, own_scores, state_of
+from studies.substitution.cases import KINDS, hard_text
+from studies.substitution.kernels import agree, own_scores, state_of
 
 from wsfast.attention.substitution import Squares
 from wsfast.engines.substitution_kernels import NativeTiles, PairList, Workspace
@@ -37,7 +37,7 @@ def text(n, d, weight_fn, normalize, dtype, index=None):
 
 def squares(state, E, W, threshold=None):
     """Of a tile alone, with its number in memory of another tile."""
-    E = E.to(state.rows.dtype)
+    E = E.to(state.stack.dtype)
     tiles = NativeTiles(state, len(E), Workspace(CPU))
     return tiles, tiles.squares(E, own_scores(E, W.to(E.dtype)), threshold)
 

@@ -8,16 +8,16 @@ import sys
 
 import pytest
 import torch
+from attention.problems import state
 from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_error
 from parameters import dtypes
-from perturbation.problems import state
 
 from wsfast import raf_delta_norms, raf_features
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
-from wsfast.engines.feature_kernels import attention_rows_, attention_statistics_
-from wsfast.search.ascent import Ball, _Climb
-from wsfast.search.objective import TorchEvaluator
+from wsfast.engines.cpu import CPU
+from wsfast.engines.engine import TORCH, Climb
+from wsfast.engines.features import attention_rows_, attention_statistics_
 
 pytestmark = pytest.mark.needs("native")
 
@@ -88,12 +88,12 @@ def test_attention_statistics(level, fn, dtype):
         if fn.exponential:
             sums = given.double().masked_fill(~others, -torch.inf).logsumexp(-1)
             if n == 1:
-                assert statistics.others.tolist() == [-torch.inf] * 4
+                assert statistics.rest.tolist() == [-torch.inf] * 4
             else:
-                error = (statistics.others.double() - sums).abs() / sums.abs().clamp(min=1)
+                error = (statistics.rest.double() - sums).abs() / sums.abs().clamp(min=1)
                 assert float(error.max()) <= 64 * EPS[dtype]
         else:
-            assert relative_error(statistics.others, rest.sum(-1), 1e-6) <= 64 * EPS[dtype]
+            assert relative_error(statistics.rest, rest.sum(-1), 1e-6) <= 64 * EPS[dtype]
         expected = normalised(rest, fn)
         assert float((scores.double() - expected).abs().max()) <= 64 * EPS[dtype] * max(
             1.0, float(expected.max())
@@ -115,7 +115,7 @@ def test_evaluation(level, fn, dtype):
         known = state(X, W, fn, "native")
         dominated += len(known.dominated_row)
         delta = torch.randn(n, 2, d, dtype=torch.float64)
-        expected, gradient = TorchEvaluator(known).value_and_gradient(delta)
+        expected, gradient = TORCH.norms(known, 2).value_and_gradient(delta)
         rounded = state(X, W, fn, "native", dtype)
         evaluator = NativeEvaluator(rounded, 2)
         got = evaluator.value_and_gradient(delta.to(dtype))
@@ -142,14 +142,13 @@ def test_step(level, dtype):
         start = start / start.norm(dim=-1, keepdim=True) * 2.0
         start[2:] *= 0.7
         start[3, 0] = 0
-        climbs = [_Climb(start, Ball(2.0, 1e-4, native)) for native in (True, False)]
+        native, plain = Climb.start(start), Climb.start(start)
         for step in range(5):
             value = torch.randn(4, 3, dtype=torch.float64).to(dtype)
             gradient = torch.randn(4, 3, d, dtype=torch.float64).to(dtype)
             gradient[0, 0] = 0
-            for climb in climbs:
-                climb.take_step(value.clone(), gradient.clone())
-            native, plain = climbs
+            for engine, climb in ((CPU, native), (TORCH, plain)):
+                engine.take_step(climb, value.clone(), gradient.clone(), 2.0)
             for name in ("trial", "delta", "gradient", "value", "beta"):
                 torch.testing.assert_close(getattr(native, name), getattr(plain, name)), step
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from definition import random_text
 from parameters import dtypes, weight_fns
-from substitution.cases import KINDS, hard_text
-from substitution.kernels import agree, own_scores, state_of
+from studies.substitution.cases import KINDS, hard_text
+from studies.substitution.kernels import agree, own_scores, state_of
 
 from wsfast.engines import substitution_kernels as native
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace

@@ -46,13 +46,14 @@ print(set(statuses))
 
 _STACK = """
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast.engines.cpu import CPU
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
-from wsfast.attention.substitution import prepare
+from wsfast.maps.attention import Weights
+from wsfast.maps.attention_text import AttentionMap, AttentionText
 X, W = torch.randn(2, 2), torch.randn(2, 2)
-problem = RafProblem(X, AttentionWeights(W), WeightFn("softmax"), "native", 2**28)
+text = AttentionText(AttentionMap(Weights(W), WeightFn("softmax")), X, CPU, 2**28)
 def tiles_at(positions):
-    state = prepare(problem, torch.zeros(positions, dtype=torch.int64), X.dtype)
+    state = text.substitution(torch.zeros(positions, dtype=torch.int64), X.dtype)
     return NativeTiles(state, 8, Workspace(X.device))
 few, many = tiles_at(1), tiles_at(400_000)
 def run():

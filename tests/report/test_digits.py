@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from report.results import many, one
-from substitution.results import found
+from results.sensitivities import many, one
+from results.substitutions import found
 
 from wsfast.report.digits import column, plus_minus, significant
 from wsfast.report.table import summary, word_table

@@ -8,7 +8,7 @@ import json
 import math
 
 import pytest
-from report.results import many, one
+from results.sensitivities import many, one
 
 from wsfast.report.export import json_line, to_json, write_csv_header, write_csv_rows, writer
 from wsfast.report.view import view_of
@@ -53,8 +53,8 @@ def test_json_has_no_nan_and_no_infinity():
 def test_csv_with_draws():
     view = view_of(many([[1], [1]], ("draws",)))
     assert read_csv(view, draws=True) == [
-        ["text", "position", "word", "S_i", "S_i_low", "S_i_high"],
-        ["7", "0", "", "1.0", "1.0", "1.0"],
+        ["text", "position", "word", "S_i", "S_i_low", "S_i_high", "share_worst"],
+        ["7", "0", "", "1.0", "1.0", "1.0", "1.0"],
     ]
 
 
@@ -75,6 +75,9 @@ def test_json():
 
 
 def test_json_with_draws():
+    def cells(position, S):
+        return {"position": position, "word": "", "S_i": S, "S_i_low": S, "S_i_high": S}
+
     record = json.loads(json_line(0, view_of(many([[1, 2], [1, 2]], ("draws",))), {}))
     assert record == {
         "text": 0,
@@ -85,8 +88,8 @@ def test_json_with_draws():
         "S_low": 2.0,
         "S_high": 2.0,
         "words": [
-            {"position": 0, "word": "", "S_i": 1.0, "S_i_low": 1.0, "S_i_high": 1.0},
-            {"position": 1, "word": "", "S_i": 2.0, "S_i_low": 2.0, "S_i_high": 2.0},
+            {**cells(0, 1.0), "share_worst": 0.0},
+            {**cells(1, 2.0), "share_worst": 1.0},
         ],
     }
 

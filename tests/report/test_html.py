@@ -6,7 +6,7 @@ import math
 import re
 
 from report.html_tags import ClosedTags
-from report.results import many, one
+from results.sensitivities import many, one
 
 
 class Reader(ClosedTags):
@@ -68,7 +68,7 @@ def test_batch_shows_the_first_texts():
 def test_draws_are_averaged():
     html = many([[1, 6], [2, 6], [3, 6]], ("draws",))._repr_html_()
     assert "mean of 3 draws" in html
-    assert Reader(html).attributes[0]["title"] == "S_i = 2.0000"
+    assert Reader(html).attributes[0]["title"] == "S_i = 2.0000, worst in 0 % of the draws"
 
 
 def test_nothing_known():

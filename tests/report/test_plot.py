@@ -6,9 +6,9 @@ import math
 import sys
 
 import pytest
-from report.results import many, one
+from results.sensitivities import many, one
 
-from wsfast.report.plot import save_figure
+from wsfast.report.sensitivity import save_figure
 
 pytestmark = pytest.mark.needs("plots")
 

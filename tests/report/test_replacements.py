@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from report.results import one
-from substitution.results import found
+from results.sensitivities import one
+from results.substitutions import found
 
-from wsfast.report.replacements import gap_lines, table, to_html
-from wsfast.text.places import LeftOut
-from wsfast.text.substitute import Replacements
+from wsfast.report.replacements import attained_lines, table, to_html
+from wsfast.text import LeftOut, Replacements
 
 # Candidate 7 is the best everywhere, then 3, then 1; only two of four words were searched.
 TABLE = np.linspace(1, 2, 4)[:, None] * np.linspace(1, 2, 20)
@@ -35,8 +34,8 @@ def replaced(draws=None):
         embedded=SimpleNamespace(text="w0 w1 w2 w3"),
         sensitivity=one([4e-6, 2e-6]),
         left_out=LeftOut(2, 0),
-        gap=0.5,
-        gap_at_distance=0.75,
+        share_attained=0.5,
+        share_attained_at_distance=0.75,
     )
 
 
@@ -57,7 +56,7 @@ def test_figures_of_a_table_align_and_small_ones_are_not_zeros():
         ["0.010", "123"],
         ["4.000e-06", "2"],
     ]
-    assert "S = 4.0000e-06, the worst case found" in gap_lines(replaced())[0]
+    assert "S = 4.0000e-06, the worst case found" in attained_lines(replaced())[0]
 
 
 @pytest.mark.needs("plots")

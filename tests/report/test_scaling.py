@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from scaling_laws.tables import table
+from results.tables import table
 
 from wsfast.results.scaling import ScalingResult
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from report.html_tags import ClosedTags
-from substitution.results import NAN, found
+from results.substitutions import NAN, found
 
 from wsfast.report.substitution import save_figure, summary
 from wsfast.results.substitution import Substitution
@@ -128,9 +128,9 @@ def test_one_draw_of_one_text_without_padding(ax):
     result.plot(ax, text=1, draw=1)
     np.testing.assert_array_equal(cells(ax), [[1, 2, 3], [6, 5, 4]])
     assert labels(ax.get_yticklabels()) == ["x", "y"]
-    with pytest.raises(ValueError, match="text: expected 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="text must be from 0 to 1, got 2"):
         result.plot(ax, text=2)
-    with pytest.raises(ValueError, match="draw: expected 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="draw must be from 0 to 1, got 2"):
         result.plot(ax, draw=2)
     ax.clear()
     result.plot(ax, text=0, draw=1)

@@ -6,7 +6,7 @@ import io
 import math
 
 import pytest
-from report.results import many, one
+from results.sensitivities import many, one
 
 from wsfast.report.table import colored_text, printable, summary, wants_color, word_table
 from wsfast.report.view import view_of
@@ -24,9 +24,9 @@ def test_table():
 def test_table_with_draws():
     view = view_of(many([[1, 6], [2, 6], [3, 6]], ("draws",)))
     assert word_table(view) == (
-        "position  word     S_i       ±\n"
-        "       0  #0    2.0000  2.4841\n"
-        "       1  #1    6.0000       0  <- worst"
+        "position  word     S_i       ±  worst in\n"
+        "       0  #0    2.0000  2.4841       0 %\n"
+        "       1  #1    6.0000       0     100 %  <- worst"
     )
 
 

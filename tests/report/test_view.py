@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from report.results import many, one
+from results.sensitivities import many, one
 
 from wsfast.report.shade import legend, shades
 from wsfast.report.view import Row, View, view_of
@@ -35,6 +35,7 @@ def test_mean_over_draws():
     half = T2 / math.sqrt(3)
     assert (view.draws, view.value) == (3, 6.0)
     assert view.rows[0].value == 2.0
+    assert [row.share_worst for row in view.rows] == [0, 1]
     assert view.rows[0].low == pytest.approx(2 - half)
     assert view.rows[0].high == pytest.approx(2 + half)
     assert view.worst is view.rows[1]
@@ -55,9 +56,9 @@ def test_a_single_draw_has_no_interval():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"text": 2}, "text: expected 0 to 1, got 2"),
-        ({"text": -1}, "text: expected 0 to 1, got -1"),
-        ({"draw": 2}, "draw: expected None or 0 to 1, got 2"),
+        ({"text": 2}, "text must be from 0 to 1, got 2"),
+        ({"text": -1}, "text must be from 0 to 1, got -1"),
+        ({"draw": 2}, "draw must be None or from 0 to 1, got 2"),
     ],
 )
 def test_no_such_text_or_draw(options, message):

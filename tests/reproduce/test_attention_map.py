@@ -12,10 +12,11 @@ import wsfast
 from wsfast.reproduce import attention_map
 from wsfast.reproduce.attention_map import Draw
 from wsfast.reproduce.seeds import draw_seed
+from wsfast.reproduce.settings import MapSettings
 
 pytestmark = pytest.mark.needs("plots", "text", "parquet")
 
-SETTINGS = attention_map.Settings("minilm", draws=3, seed=4)
+SETTINGS = MapSettings("minilm", draws=3, seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_everything_is_there(finished):
 
 def test_other_settings_are_refused(finished):
     with pytest.raises(ValueError, match="draws 3, now 2"):
-        attention_map.run(attention_map.Settings("minilm", draws=2, seed=4), finished, "")
+        attention_map.run(MapSettings("minilm", draws=2, seed=4), finished, "")
 
 
 def draws(ratio, map_change):

@@ -29,7 +29,7 @@ def test_sample_of_reviews(few):
     assert sample.labels == [few[row].label for row in taken]
     for X, row in zip(sample.X, taken, strict=True):
         assert torch.equal(X, wsfast.embed(few[row].text, max_tokens=3).X)
-    with pytest.raises(ValueError, match="expected 5 reviews of at least 3 tokens, there are 4"):
+    with pytest.raises(ValueError, match="must have 5 reviews of at least 3 tokens, got 4"):
         data.reviews("minilm", 5, 3, seed=0)
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from wsfast import __version__
+from wsfast._config import machine
 from wsfast._files import write_whole
-from wsfast._folder import machine
 from wsfast.reproduce.folder import cells_of
 
 

@@ -13,9 +13,9 @@ from reproduce.tiny import GENERALIZATION, rows, verdicts
 from wsfast.generalization import GeneralizationResult, experiment
 from wsfast.reproduce import data, generalization, generalization_report
 from wsfast.reproduce.data import Sample
-from wsfast.reproduce.generalization import Cell
 from wsfast.reproduce.generalization_report import Findings
 from wsfast.reproduce.seeds import draw_seed
+from wsfast.reproduce.settings import Run
 
 pytestmark = pytest.mark.needs("plots", "parquet")
 
@@ -110,7 +110,7 @@ def test_finished_cells_are_taken_over(finished, monkeypatch):
     )
     generalization.run(GENERALIZATION, finished, "")
     # What is timed before, with a smaller size, is of the same kind.
-    assert {cell for cell, _ in made} == {Cell("raf", 5, 1)}
+    assert {cell for cell, _ in made} == {Run("raf", 5, 1)}
     assert [size for _, size in made].count({}) == 1
     assert (finished / "trials.csv").read_bytes() == before
 
@@ -177,7 +177,7 @@ def test_estimate_grows_with_what_is_asked_for(monkeypatch):
     monkeypatch.setattr(generalization.estimate, "timed", lambda sample: sample())
     monkeypatch.setattr(generalization, "_experiment", lambda *_, T, **__: 1.0 + 2.0 * T)
     settings = replace(GENERALIZATION, d=1000, ns=(4,), N=20, T=10)
-    left = [Cell("raf", 4, 1), Cell("rf", 4, 0), Cell("rf", 4, 1)]
+    left = [Run("raf", 4, 1), Run("rf", 4, 0), Run("rf", 4, 1)]
     seconds = generalization._estimate(settings, {4: None}, left)
     assert seconds["raf, n = 4"] == pytest.approx(1 + 2 * 10)
     # 4,000 features instead of 2,048: twice of everything but solving.
@@ -200,7 +200,7 @@ def findings(errors, bounds=None, *, draws=3):
             bound = torch.tensor((bounds or {}).get(name, [4.0] * 3)).expand(2, 2, 3)
             rest = dict.fromkeys(GeneralizationResult.__dataclass_fields__, torch.zeros(2, 2, 3))
             rest |= {"error": error.double(), "lower_bound": bound.double()}
-            results[Cell(name, 16, draw)] = GeneralizationResult(**rest)
+            results[Run(name, 16, draw)] = GeneralizationResult(**rest)
     return Findings(settings, results)
 
 

@@ -15,9 +15,9 @@ import wsfast
 from wsfast.reproduce import data, sensitivity, sensitivity_report
 from wsfast.reproduce.data import Sample
 from wsfast.reproduce.seeds import draw_seed
-from wsfast.reproduce.sensitivity import Point
 from wsfast.reproduce.sensitivity_report import Findings, finite_slope
-from wsfast.studies.scaling.store import Cell
+from wsfast.reproduce.settings import SeriesCell
+from wsfast.results.cells import Cell
 from wsfast.studies.scaling.texts import gaussian_text
 
 pytestmark = pytest.mark.needs("plots", "parquet")
@@ -178,7 +178,7 @@ def findings(depths=(2, 3), **laws):
             for replicate in range(one.replicates):
                 for n in one.ns:
                     S = law(n, d, one.options.get("depth", 1)) * (1 + 0.001 * replicate)
-                    points.append(Point(one.name, replicate, Cell(one.map, n, d, 0, 0, S, 0)))
+                    points.append(SeriesCell(one.name, replicate, Cell(one.map, n, d, 0, 0, S, 0)))
     return Findings(settings, series, points)
 
 

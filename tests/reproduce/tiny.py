@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from wsfast.reproduce import generalization, sensitivity
+from wsfast.reproduce.settings import GeneralizationSettings, SensitivitySettings
 
-SENSITIVITY = sensitivity.Settings(
+SENSITIVITY = SensitivitySettings(
     dataset="synthetic",
     model=None,
     ds=(6, 8),
@@ -19,7 +19,7 @@ SENSITIVITY = sensitivity.Settings(
     replicates_wide=2,
     seed=3,
 )
-GENERALIZATION = generalization.Settings(
+GENERALIZATION = GeneralizationSettings(
     dataset="synthetic",
     model=None,
     d=8,

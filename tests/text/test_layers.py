@@ -79,7 +79,7 @@ def test_hidden_state_has_the_bits_of_a_full_run(model):
     for layer, state in enumerate(states):
         got = embed(TEXT, model, layer, scale=False, include_special=True).X
         assert torch.equal(got, state[0]), layer
-    with pytest.raises(ValueError, match=r"layer: .*0 to 3.*got 4"):
+    with pytest.raises(ValueError, match=r"layer must .*0 to 3.*got 4"):
         embed(TEXT, model, 4)
 
 

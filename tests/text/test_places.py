@@ -103,11 +103,11 @@ def test_piece_is_found_where_pieces_are_replaced():
     [
         ("so muchness", {"position": "muchness"}, r"'muchness' at position 1: of several.*\"all\""),
         ("so muchness", {"position": 1}, "'muchness' at position 1: of several tokens"),
-        ("so, it", {"position": ","}, r"',' at position 1: punctuation\); take replace=\"whole\""),
+        ("so, it", {"position": ","}, r"',' at position 1: punctuation\): take replace=\"whole\""),
         ("I've!", {}, r"\"I've\" at position 0: of several tokens; '!' at position 1: punctuation"),
         ("so muchness", {"position": 2}, "position must be from 0 to 1, got 2"),
         ("한", {"replace": "all"}, "'한' at position 0: of several tokens"),
-        ("so it", {"replace": "pieces"}, "replace: expected one of .*'pieces'"),
+        ("so it", {"replace": "pieces"}, "replace must be .*'pieces'"),
     ],
 )
 def test_nothing_to_replace(text, options, message):

@@ -14,9 +14,9 @@ import torch
 
 import wsfast
 from wsfast.report.digits import significant
-from wsfast.text import embed, models, vocabulary
+from wsfast.text import Replacement, Replacements, embed, models, vocabulary
 from wsfast.text.compare import compare
-from wsfast.text.substitute import Replacement, Replacements, substitute
+from wsfast.text.substitute import substitute
 
 pytestmark = pytest.mark.needs("text")
 
@@ -138,7 +138,10 @@ def test_given_weights(few, kind):
     W = wsfast.random_weights(384)
     given = substitute(TEXT, candidates=WORDS, top_k=100, W=W if kind == "torch" else W.numpy())
     assert given.replacements == few.replacements
-    assert (given.gap, given.gap_at_distance) == (few.gap, few.gap_at_distance)
+    assert (given.share_attained, given.share_attained_at_distance) == (
+        few.share_attained,
+        few.share_attained_at_distance,
+    )
     other = substitute(TEXT, candidates=WORDS, W=wsfast.random_weights(384, seed=1))
     assert other.replacements[0].value != few.replacements[0].value
     assert (
@@ -213,25 +216,25 @@ def test_words_of_other_tokenizers(byte_level, unsplit):
 # -- where the worst word stands -------------------------------------------------------------------
 
 
-def test_gap_is_the_share_of_the_worst_case(few):
+def test_share_attained_is_that_of_the_worst_case(few):
     first = few.replacements[0]
     ball = wsfast.raf_sensitivity(few.embedded.X)
     assert few.sensitivity.value == ball.value
     assert few.sensitivity.radius == pytest.approx(384**0.5)
-    assert few.gap == first.value / float(ball)
+    assert few.share_attained == first.value / float(ball)
     near = wsfast.raf_sensitivity(few.embedded.X, radius=first.distance)
     assert few.sensitivity_at_distance.value == near.value
-    assert few.gap_at_distance == first.value / float(near)
-    assert 0 < few.gap_at_distance < 1
+    assert few.share_attained_at_distance == first.value / float(near)
+    assert 0 < few.share_attained_at_distance < 1
 
 
-def test_gap_at_the_positions_that_are_searched():
+def test_share_attained_at_the_positions_that_are_searched():
     found = substitute(TEXT, position="her", candidates=WORDS)
     ball = wsfast.raf_sensitivity(found.embedded.X, positions=[2])
-    assert found.gap == found.replacements[0].value / float(ball)
+    assert found.share_attained == found.replacements[0].value / float(ball)
 
 
-def test_gap_at_distance_is_1_where_the_search_ends_below_the_word(monkeypatch):
+def test_share_at_distance_is_1_where_the_search_ends_below_the_word(monkeypatch):
     search = wsfast.raf_sensitivity
 
     def weak(*arguments, **options):
@@ -240,7 +243,7 @@ def test_gap_at_distance_is_1_where_the_search_ends_below_the_word(monkeypatch):
 
     # By its name: the attribute of the package is the function.
     monkeypatch.setattr(sys.modules["wsfast.text.substitute"], "raf_sensitivity", weak)
-    assert substitute(TEXT, candidates=WORDS).gap_at_distance == 1
+    assert substitute(TEXT, candidates=WORDS).share_attained_at_distance == 1
 
 
 # -- draws -----------------------------------------------------------------------------------------
@@ -262,7 +265,9 @@ def test_draws_rank_by_the_mean():
     assert all(a.value >= b.value for a, b in pairwise(found.replacements))
     assert found.result.info["weights"] == found.sensitivity.info["weights"] == "random"
     ball = wsfast.raf_sensitivity(X, draws=3, seed=2)
-    assert found.gap == pytest.approx(found.replacements[0].value / float(ball.value.mean()))
+    assert found.share_attained == pytest.approx(
+        found.replacements[0].value / float(ball.value.mean())
+    )
     given = substitute(TEXT, candidates=WORDS, top_k=23, W=W)
     assert given.replacements == found.replacements
 
@@ -318,11 +323,13 @@ def test_text_is_tokenized_once(byte_level):
 
 
 def test_weights_are_drawn_once(monkeypatch):
-    from wsfast.studies import raf
+    from wsfast.maps import attention
 
     draws = []
-    draw = raf.random_weights
-    monkeypatch.setattr(raf, "random_weights", lambda d, **how: draws.append(how) or draw(d, **how))
+    draw = attention.random_weights
+    monkeypatch.setattr(
+        attention, "random_weights", lambda d, **how: draws.append(how) or draw(d, **how)
+    )
     substitute("so it", candidates=WORDS, seed=12, draws=2)
     assert len(draws) == 1
 
@@ -377,23 +384,27 @@ def test_threads(few):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"position": "loves"}, ValueError, r"position: no 'loves' in texts\[0\].*'I', 'love'"),
-        ({"position": " "}, ValueError, "position: expected a word"),
+        (
+            {"position": "loves"},
+            ValueError,
+            r"position must be a word of texts\[0\], got 'loves'.*'I', 'love'",
+        ),
+        ({"position": " "}, ValueError, "position must be a word"),
         ({"position": 4}, ValueError, "position must be from 0 to 3, got 4"),
         ({"position": -1}, ValueError, "position must be at least 0, got -1"),
         ({"position": 1.0}, TypeError, "position must be an integer"),
         ({"position": True}, TypeError, "position must be an integer"),
-        ({"candidates": "love"}, TypeError, "candidates: expected a list of words, got str"),
-        ({"candidates": {"love"}}, TypeError, "candidates: .*got set"),
-        ({"candidates": []}, ValueError, "candidates: .*at least one"),
-        ({"candidates": ["so", 3]}, TypeError, r"candidates\[1\]: expected a str, got int"),
-        ({"candidates": ["muchness"]}, ValueError, "candidates: .*'muchness' .*'##ness'"),
+        ({"candidates": "love"}, TypeError, "candidates must be a list of words, got str"),
+        ({"candidates": {"love"}}, TypeError, "candidates must .*got set"),
+        ({"candidates": []}, ValueError, "candidates must .*at least one"),
+        ({"candidates": ["so", 3]}, TypeError, r"candidates\[1\] must be a str, got int"),
+        ({"candidates": ["muchness"]}, ValueError, "candidates must .*'muchness' .*'##ness'"),
         (
             {"candidates": ["LOVE"], "position": "love"},
             ValueError,
-            r"candidates: none is left for texts\[0\]",
+            r"candidates must hold a word to put into texts\[0\]",
         ),
-        ({"tokens": "pieces"}, ValueError, "tokens: expected one of .*'pieces'"),
+        ({"tokens": "pieces"}, ValueError, "tokens must be .*'pieces'"),
         ({"top_k": 0}, ValueError, "top_k"),
         ({"largest": 1}, TypeError, "largest"),
         ({"max_tokens": 0}, ValueError, "max_tokens"),
@@ -403,7 +414,7 @@ def test_threads(few):
         ({"W": torch.zeros(3, 3)}, ValueError, "W must have shape"),
         ({"backend": "cuda"}, ValueError, "backend"),
         ({"progress": 1}, TypeError, "progress"),
-        ({"model": 3}, TypeError, "model: "),
+        ({"model": 3}, TypeError, "model must"),
     ],
 )
 def test_bad_options(options, error, message):
@@ -414,7 +425,7 @@ def test_bad_options(options, error, message):
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        (3, TypeError, "texts: "),
+        (3, TypeError, "texts must"),
         ("", ValueError, r"texts\[0\]"),
         (["a", ""], ValueError, r"texts\[1\]"),
     ],
@@ -425,7 +436,7 @@ def test_bad_texts(texts, error, message):
 
 
 def test_word_that_one_of_several_texts_lacks():
-    with pytest.raises(ValueError, match=r"no 'love' in texts\[1\]"):
+    with pytest.raises(ValueError, match=r"a word of texts\[1\], got 'love'"):
         substitute([TEXT, "so it"], position="love", candidates=WORDS)
 
 
@@ -440,8 +451,10 @@ def test_repr_is_short(few, love):
         f"{first.old} -> {first.new} at position {first.position}: {significant(first.value, 4)}"
     )
     assert lines[6].strip() == "… and 18 more"
-    assert f"{100 * few.gap:.3g} % of S = {significant(float(few.sensitivity))}" in lines[7]
-    assert f"{100 * few.gap_at_distance:.3g} %" in lines[8]
+    assert (
+        f"{100 * few.share_attained:.3g} % of S = {significant(float(few.sensitivity))}" in lines[7]
+    )
+    assert f"{100 * few.share_attained_at_distance:.3g} %" in lines[8]
     assert len(lines) == 9
     assert len(repr(love).splitlines()) == 9
     long = substitute("so " * 100, candidates=["love"], top_k=1)
@@ -464,6 +477,16 @@ def test_words_that_were_left_out_are_counted_in_print():
     assert "S = " in repr(found)
     assert "the worst case found at these words over the ball" in repr(found)
     assert "replaced:" not in repr(substitute("so it", candidates=["love"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("gap", "share_attained"), ("gap_at_distance", "share_attained_at_distance")],
+)
+def test_old_names_warn_at_the_users_line(few, old, new):
+    with pytest.warns(FutureWarning, match=f"Replacements.{old} is called {new} now") as caught:
+        assert getattr(few, old) == getattr(few, new)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.needs("tables")

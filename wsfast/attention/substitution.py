@@ -6,15 +6,16 @@ attends.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wsfast.attention.state import PositionState, TextState
+from wsfast.attention.rows import Rows
+from wsfast.attention.state import PositionState
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.maps.attention_text import RafProblem
 
 # Marks, among the attentions of the pairs, one whose change has a form of its own.
 APART = -1.0
@@ -30,11 +31,11 @@ class SubstitutionState:
     weight_fn: WeightFn
     index: Tensor  # (P,) int64, the positions
     shift: Tensor  # (d,) what candidates are centred by
-    rows: Tensor  # (4n, d): queries, φ (the others' mean where a word dominates), words, keys
+    stack: Tensor  # (4n, d): queries, φ (the others' mean where a word dominates), words, keys
     # Rows of attention, (n,) each.
     full: Tensor  # log-sum-exp of the row, for scores of the centred v (ReLU: sum of weights)
     phi2: Tensor  # ‖φ_j‖²
-    base_weight: Tensor  # φ_j = base_weight · (row n + j) + top_weight · (word top)
+    base_weight: Tensor  # φ_j = base_weight · (stack n + j) + top_weight · (word top)
     top_weight: Tensor
     top: Tensor  # int64
     gain2: Tensor  # 1/(1 - largest attention that does not dominate)²
@@ -77,51 +78,60 @@ class Squares(NamedTuple):
     blur2: Tensor  # (m,) squared error of the norm that the rounding of scores may cause
 
 
-def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
-    """The state of the positions `index` (P,) int64, its real tensors in `dtype`."""
-    text = problem.text
-    fn, n, d = text.weight_fn, problem.n, problem.d
-    parts = [_pairs(text, problem.state(part), dtype) for part in problem.chunks(index, 1)]
+def prepare(
+    rows: Rows, states: Iterable[PositionState], norm_bound: float, dtype: torch.dtype
+) -> SubstitutionState:
+    """The state of the positions of `states`, its real tensors in `dtype`.
+
+    `norm_bound` is no less than the largest singular value of W.
+    """
+    core = rows.core
+    fn, (n, d) = core.weight_fn, core.X.shape
+    indices, made = [], []
+    for some in states:
+        indices.append(some.index)
+        made.append(_pairs(rows, some, dtype))
+    index = torch.cat(indices)
     a, b, along, removed, gain, constant, removed_norm, position, row, dominated = (
-        torch.cat(column) for column in zip(*parts, strict=True)
+        torch.cat(column) for column in zip(*made, strict=True)
     )
-    offsets = torch.tensor([0, *(len(part[0]) for part in parts[:-1])], device="cpu").cumsum(0)
-    counts = torch.tensor([len(part[7]) for part in parts], device="cpu")
+    offsets = torch.tensor([0, *(len(part[0]) for part in made[:-1])], device="cpu").cumsum(0)
+    counts = torch.tensor([len(part[7]) for part in made], device="cpu")
     position = position + offsets.repeat_interleave(counts).to(position.device)
     starts = torch.bincount(position, minlength=len(index)).cumsum(0)
     apart = torch.zeros(n, dtype=torch.bool, device=index.device)
     apart[row] = True
-    top, top_score, others = text.statistics
+    top, top_score, rest = rows.statistics
     if fn.exponential:
-        full = torch.logaddexp(top_score, others) - text.queries @ text.shift
-        top_share = (top_score - others).sigmoid()
-        rest_share = (others - top_score).sigmoid()
+        full = torch.logaddexp(top_score, rest) - core.queries @ rows.shift
+        top_share = (top_score - rest).sigmoid()
+        rest_share = (rest - top_score).sigmoid()
     else:
         weight = fn.value(top_score)
-        full = weight + others
-        top_share, rest_share = weight / full, others / full
+        full = weight + rest
+        top_share, rest_share = weight / full, rest / full
     unit = torch.finfo(dtype).eps / 2
     state = SubstitutionState(
         weight_fn=fn,
         index=index,
-        shift=text.shift,
-        rows=torch.cat(
+        shift=rows.shift,
+        stack=torch.cat(
             [
                 part.to(dtype)
                 for part in (
-                    text.queries,
-                    torch.where(apart[:, None], text.others_mean, text.phi),
-                    text.words,
-                    text.keys,
+                    core.queries,
+                    torch.where(apart[:, None], rows.rest_mean, rows.phi),
+                    rows.words,
+                    core.keys,
                 )
             ]
         ),
         full=full,
-        phi2=text.phi.square().sum(-1),
+        phi2=rows.phi.square().sum(-1),
         base_weight=torch.where(apart, rest_share, 1.0),
         top_weight=torch.where(apart, top_share, 0.0),
         top=torch.where(apart, top, 0),
-        gain2=gain.unflatten(0, (len(parts), n)).amax(0).square(),
+        gain2=gain.unflatten(0, (len(made), n)).amax(0).square(),
         a=a,
         b=b,
         along=along,
@@ -130,17 +140,17 @@ def prepare(problem: RafProblem, index: Tensor, dtype: torch.dtype) -> Substitut
         dominated_position=position,
         dominated_row=row,
         dominated=dominated,
-        key_shift=text.keys @ text.shift,
-        mean_rows=torch.cat([text.words, text.phi[index]]) @ text.words.mT,
+        key_shift=core.keys @ rows.shift,
+        mean_rows=torch.cat([rows.words, rows.phi[index]]) @ rows.words.mT,
         constant=constant,
         removed_norm=removed_norm,
-        shift_norm=float(text.shift.norm()),
-        radius=_longest(text.words),
-        phi_radius=_longest(text.phi),
+        shift_norm=float(rows.shift.norm()),
+        radius=_longest(rows.words),
+        phi_radius=_longest(rows.phi),
         # Of a product of length d, in the worst case; sums of n terms; a few roundings more.
-        score_error=(d + 16) * unit * _longest(text.queries),
-        key_error=(d + 16) * unit * _longest(text.keys),
-        own_error=(2 * d + 16) * unit * problem.weights.norm_bound * d**-0.5,
+        score_error=(d + 16) * unit * _longest(core.queries),
+        key_error=(d + 16) * unit * _longest(core.keys),
+        own_error=(2 * d + 16) * unit * norm_bound * d**-0.5,
         score_offset=4 * unit * float(full.abs().max()) if fn.exponential else 0.0,
         product_error=2 * (d + n + 64) * unit,
     )
@@ -156,30 +166,30 @@ def _longest(rows: Tensor) -> float:
     return float(rows.norm(dim=-1).max())
 
 
-def _pairs(text: TextState, state: PositionState, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def _pairs(rows: Rows, state: PositionState, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Pairs of the positions of `state`, in `dtype`, and dominated pairs in float64."""
     i = state.index
-    fn = text.weight_fn
-    radius = _longest(text.words)
+    fn = state.weight_fn
+    radius = _longest(rows.words)
     plain = torch.ones_like(state.a, dtype=torch.bool)
     plain[torch.arange(len(i), device=i.device), i] = False
     plain[state.dominated_position, state.dominated_row] = False
     a = state.a
     b = state.b if fn.normalize else torch.ones_like(a)
-    along = a * (state.word @ text.phi.mT) if fn.normalize else torch.zeros_like(a)
+    along = a * (state.word @ rows.phi.mT) if fn.normalize else torch.zeros_like(a)
     removed = (a * b).square() * state.c2
     gain = torch.where(plain & (b < 1), 1 / b, 1.0) if fn.normalize else torch.ones_like(a)
     reach = (state.word.norm(dim=-1)[:, None] + radius) * a
     position, row = state.dominated_position, state.dominated_row
     mean, word = state.dominated_mean, state.word[position]
-    others = text.statistics.others[row]
+    rest = rows.statistics.rest[row]
     if fn.exponential:
-        others = others - text.queries[row] @ text.shift
+        rest = rest - rows.core.queries[row] @ rows.shift
     share = a[position, row]
     dominated = torch.stack(
         [
             share,
-            others,
+            rest,
             mean.square().sum(-1),
             (word * mean).sum(-1),
             share.square() * (word - mean).square().sum(-1),

@@ -51,16 +51,16 @@ class TorchTiles:
         self._budget = budget
 
     def squares(
-        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+        self, candidates: Tensor, self_scores: Tensor, threshold: Tensor | None = None
     ) -> Squares:
         """For candidates (m, d) and v·Wv/√d (m,)."""
         state, n = self._state, self._state.n
         centred = candidates - state.shift
         v2 = centred.square().sum(-1)
         v = v2.sqrt()
-        scores, base, words, keys = (state.rows @ centred.mT).split(n)
+        scores, base, words, keys = (state.stack @ centred.mT).split(n)
         v_phi = state.base_weight[:, None] * base + state.top_weight[:, None] * words[state.top]
-        attention = self._own_attention(keys, own_score, v, v2)
+        attention = self._own_attention(keys, self_scores, v, v2)
         value = self._own_row(attention, words, v_phi, v2)
         self._add_dominated(value, scores, base, words, v2)
         self._add_others(value, scores, words, v_phi, v2)
@@ -72,7 +72,7 @@ class TorchTiles:
         return Squares(value, reach.square() * strength + attention.size.square(), blur2)
 
     def _own_attention(
-        self, keys: Tensor, own_score: Tensor, v: Tensor, v2: Tensor
+        self, keys: Tensor, self_scores: Tensor, v: Tensor, v2: Tensor
     ) -> _OwnAttention:
         state, fn = self._state, self._state.weight_fn
         scores = keys + state.key_shift[:, None]
@@ -87,20 +87,20 @@ class TorchTiles:
             others = rest.logsumexp(0)
             shift = torch.where(others == -torch.inf, 0.0, others)
             weight = (rest - shift).exp()
-            own = _share(fn, own_score, torch.logaddexp(top_score, others))
-            own_no_top = _share(fn, own_score, others)
+            own = _share(fn, self_scores, torch.logaddexp(top_score, others))
+            own_no_top = _share(fn, self_scores, others)
             blur = radius * (key_error + 2 * own_no_top.own * own.rest * own_error)
         else:
             weight = fn.value(scores).masked_fill(at_top, 0.0)
             others = weight.sum(0)
-            own = _share(fn, own_score, others + fn.value(top_score))
-            own_no_top = _share(fn, own_score, others)
+            own = _share(fn, self_scores, others + fn.value(top_score))
+            own_no_top = _share(fn, self_scores, others)
             live = (scores > -key_error).sum(0)
-            possible = live * key_error + torch.where(own_score > -own_error, own_error, 0.0)
+            possible = live * key_error + torch.where(self_scores > -own_error, own_error, 0.0)
             if fn.normalize:
                 weight = weight * reciprocal(others)
                 # Removing the largest word leaves the least weight.
-                least = torch.maximum(others + fn.value(own_score) - possible, possible)
+                least = torch.maximum(others + fn.value(self_scores) - possible, possible)
                 blur = torch.where(possible > 0, 2 * radius * possible / least, 0.0)
             else:
                 blur = possible * radius

@@ -50,7 +50,7 @@ def radius(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
     return number
 
 
@@ -75,7 +75,7 @@ def _at_least(text: str, least: int) -> int:
     except ValueError:
         number = least - 1
     if number < least:
-        raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text!r}")
     return number
 
 

@@ -33,18 +33,18 @@ def add_to(commands: arguments.Commands) -> None:
 def _run(args: argparse.Namespace) -> int:
     outputs.check_picture("--plot", args.plot)
     import wsfast
-    from wsfast.report import attention
-    from wsfast.text.checks import TooLongError
+    from wsfast.report import comparison as report
+    from wsfast.text.tokens import TooLongError
 
     try:
         comparison = wsfast.compare(args.a, args.b, args.model, seed=args.seed)
     except TooLongError as error:
         raise InputError(
-            f"TEXT: {error.count} tokens, special ones included, are more than the {error.limit} "
-            "positions of the model"
+            f"TEXT must have at most {error.limit} tokens, special ones included, as the model has "
+            f"positions, got {error.count}"
         ) from error
     if args.plot is not None:
-        attention.save_comparison(comparison, args.plot)
-    lines = [attention.json_line(comparison)] if args.json else attention.lines(comparison)
+        report.save_figure(comparison, args.plot)
+    lines = [report.json_line(comparison)] if args.json else report.lines(comparison)
     streams.write("\n".join([*lines, ""]))
     return 0

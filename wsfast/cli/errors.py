@@ -69,7 +69,8 @@ def report(error: BaseException) -> str:
 def read_as_utf_8(args: argparse.Namespace) -> None:
     """Read texts and options as UTF-8, whatever the locale; refuse an option that is none.
 
-    The names of files may be anything, and a text that is no text is left out like any other.
+    Names of files are left as they are. So are texts: one that is not UTF-8 is left out like any
+    other that cannot be done.
     """
     for name, value in vars(args).items():
         if isinstance(value, list):
@@ -92,7 +93,7 @@ def check_utf_8(argument: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{argument}: expected UTF-8, got {value!r}") from None
+        raise InputError(f"{argument} must be UTF-8, got {value!r}") from None
 
 
 def is_of_all_texts(error: Exception) -> bool:

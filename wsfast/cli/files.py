@@ -53,7 +53,7 @@ def row_of(number: int, value: Any) -> Row:
     if value is None or value != value:
         return Row(number, "", "there is no text: the cell is empty")
     if not isinstance(value, str):
-        return Row(number, "", f"expected a text, got {type(value).__name__}: {value!r:.60}")
+        return Row(number, "", f"it must be a text, got {type(value).__name__}: {value!r:.60}")
     text = value.strip()
     if not text:
         return Row(number, "", "there is no text: it is empty")

@@ -50,10 +50,10 @@ def check_folder(flag: str, path: Path) -> None:
 def _check_file(flag: str, path: Path, suffixes: list[str] | tuple[str, ...]) -> None:
     _check_name(flag, path)
     if path.is_dir():
-        raise InputError(f"{flag}: {str(path)!r} is a folder, expected the name of a file")
+        raise InputError(f"{flag} must be the name of a file, got the folder {str(path)!r}")
     if suffixes and path.suffix[1:].lower() not in suffixes:
         known = ", ".join(f".{suffix}" for suffix in suffixes)
-        raise InputError(f"{flag}: expected a name that ends in {known}, got {str(path)!r}")
+        raise InputError(f"{flag} must be a name that ends in {known}, got {str(path)!r}")
     if not path.parent.is_dir():
         raise InputError(f"{flag}: there is no folder {str(path.parent)!r}")
     _check_access(flag, path if path.exists() else path.parent)

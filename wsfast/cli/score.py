@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,11 @@ _WEIGHT_FNS: dict[str, dict[str, Any]] = {
     "relu-unnormalized": {"weight_fn": "relu", "normalize": False},
 }
 
+# As in perturbation/change.py, which the command does not import for its help.
+_PERTURBATIONS = ("ball", "mask", "zero", "mean")
+
 if TYPE_CHECKING:
-    from wsfast.results.sensitivity import SensitivityResult
-    from wsfast.text import Embedded
+    from wsfast.results.scores import Scores
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -58,6 +59,11 @@ def add_to(commands: arguments.Commands) -> None:
         help="what makes attention weights of scores (default softmax)",
     )  # fmt: skip
     setting.add_argument(
+        "--perturbation", choices=_PERTURBATIONS, default="ball",
+        help="how a word changes: to any within --radius (default), hidden from all attention, "
+        "replaced by 0 or by the mean word",
+    )  # fmt: skip
+    setting.add_argument(
         "--radius", type=arguments.radius, metavar="r",
         help="how far a word may move (default sqrt(d), the norm of a scaled word)",
     )  # fmt: skip
@@ -68,7 +74,7 @@ def add_to(commands: arguments.Commands) -> None:
 def _layer(text: str) -> int | str:
     if text == "words" or text.isdecimal():
         return text if text == "words" else int(text)
-    raise argparse.ArgumentTypeError(f'expected "words" or 0, 1, …, got {text!r}')
+    raise argparse.ArgumentTypeError(f'must be "words" or 0, 1, …, got {text!r}')
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -77,61 +83,40 @@ def _run(args: argparse.Namespace) -> int:
     import wsfast
 
     def do(number: int, text: str) -> str:
-        def embed(most: int | None) -> Embedded:
-            return wsfast.embed(
-                text, args.model, args.layer, max_tokens=most, scale=not args.no_scale
-            )
-
-        embedded = batch.fitted(number, text, embed)
-        result = wsfast.raf_sensitivity(
-            embedded.X,
+        scores = wsfast.score(
+            text,
+            args.model,
+            args.layer,
             radius=args.radius,
+            perturbation=args.perturbation,
+            scale=not args.no_scale,
             draws=args.draws,
             seed=args.seed,
+            max_tokens=args.max_tokens,
+            long=args.long,
             **_WEIGHT_FNS[args.weight_fn],
         )
-        result = result.whole_words(embedded)
+        for cut in scores.cut.values():
+            batch.say_cut(number, *cut)
         if args.plot is not None:
-            from wsfast.report.plot import save_figure
+            from wsfast.report.sensitivity import save_figure
 
             shown = number if batch.several else None
-            save_figure(result, arguments.numbered_path(args.plot, shown))
-        return _shown(args, number, embedded, result, batch)
+            save_figure(scores.result, arguments.numbered_path(args.plot, shown))
+        return _shown(args, number, scores, batch)
 
     return batch.run(do)
 
 
-def _shown(
-    args: argparse.Namespace,
-    number: int,
-    embedded: Embedded,
-    result: SensitivityResult,
-    batch: Batch,
-) -> str:
+def _shown(args: argparse.Namespace, number: int, scores: Scores, batch: Batch) -> str:
     """What is printed of one text."""
-    from wsfast.report import export, table
-    from wsfast.report.view import view_of
+    from wsfast.report import scores as report
+    from wsfast.report.table import wants_color
 
-    view = view_of(result)
+    first = batch.done == 0
     if args.csv:
-        stream = io.StringIO()
-        if batch.done == 0:
-            export.write_csv_header(stream, draws=view.draws is not None)
-        export.write_csv_rows(stream, number, view)
-        return stream.getvalue()
+        return report.csv_rows(scores, 0, number=number, header=first)
     if args.json:
-        source = {
-            "model": embedded.model,
-            "layer": embedded.layer,
-            "scale": not args.no_scale,
-            "radius": result.radius,
-            "info": result.info,
-        }
-        return export.json_line(number, view, source) + "\n"
-    color = table.wants_color(sys.stdout)
-    lines = [
-        table.colored_text(embedded.text, embedded.word_offsets, view, color=color),
-        table.word_table(view),
-        table.summary(view),
-    ]
-    return arguments.headed(number, lines, first=batch.done == 0, several=batch.several)
+        return f"{report.json_line(scores, 0, number=number)}\n"
+    lines = report.lines(scores, 0, color=wants_color(sys.stdout))
+    return arguments.headed(number, lines, first=first, several=batch.several)

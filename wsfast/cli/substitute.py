@@ -11,7 +11,7 @@ from wsfast.cli import arguments, outputs
 from wsfast.cli.texts import Batch, add_texts, read_words
 
 if TYPE_CHECKING:
-    from wsfast.text.substitute import Replacements
+    from wsfast.results.replacements import Replacements
 
 
 def add_to(commands: arguments.Commands) -> None:
@@ -86,22 +86,20 @@ def _run(args: argparse.Namespace) -> int:
     all_found = []
 
     def do(number: int, text: str) -> str:
-        def substitute(most: int | None) -> Replacements:
-            return wsfast.substitute(
-                text,
-                args.model,
-                position=args.position,
-                candidates=candidates,
-                top_k=args.top,
-                largest=not args.harmless,
-                tokens=args.tokens,
-                replace=args.replace,
-                max_tokens=most,
-                draws=args.draws,
-                seed=args.seed,
-            )
-
-        found = batch.fitted(number, text, substitute)
+        _check_length(args, text)
+        found = wsfast.substitute(
+            text,
+            args.model,
+            position=args.position,
+            candidates=candidates,
+            top_k=args.top,
+            largest=not args.harmless,
+            tokens=args.tokens,
+            replace=args.replace,
+            max_tokens=args.max_tokens,
+            draws=args.draws,
+            seed=args.seed,
+        )
         if args.plot is not None:
             from wsfast.report.substitution import save_figure
 
@@ -120,6 +118,17 @@ def _run(args: argparse.Namespace) -> int:
     return status
 
 
+def _check_length(args: argparse.Namespace, text: str) -> None:
+    """Refuse a text that --max-tokens would cut where --long does not let it."""
+    if args.max_tokens is None or args.long == "cut":
+        return
+    import wsfast
+    from wsfast.text.tokens import check_room
+
+    # The table of words has no positions: a text of any length has its rows there.
+    check_room(0, len(wsfast.embed(text, args.model, "words", scale=False)), args.max_tokens)
+
+
 def _shown(args: argparse.Namespace, number: int, found: Replacements, batch: Batch) -> str:
     """What is printed of one text."""
     from wsfast.report import replacements
@@ -136,6 +145,6 @@ def _shown(args: argparse.Namespace, number: int, found: Replacements, batch: Ba
     lines = [
         printable(found.embedded.text),
         replacements.table(found.replacements),
-        *replacements.gap_lines(found),
+        *replacements.attained_lines(found),
     ]
     return arguments.headed(number, lines, first=batch.done == 0, several=batch.several)

@@ -11,15 +11,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from wsfast.cli import errors, streams
 from wsfast.cli.errors import InputError
 
 if TYPE_CHECKING:
     from wsfast.cli.files import Row
-
-T = TypeVar("T")
+    from wsfast.text.tokens import TooLongError
 
 _FAULT = 1
 _BAD_INPUT = 2
@@ -106,10 +105,19 @@ class Batch:
         try:
             if row.problem is not None:
                 raise UnfitTextError(row.problem)
-            return do(row.number, row.text)
+            return self._within(row, do)
         except Exception as error:
             self._leave_out(row.number, error)
         return None
+
+    def _within(self, row: Row, do: Callable[[int, str], str]) -> str:
+        """What is printed of a text; a refusal of its length says what --long is."""
+        from wsfast.text.tokens import TooLongError
+
+        try:
+            return do(row.number, row.text)
+        except TooLongError as error:
+            raise self._too_long(row.number, error) from error
 
     def _leave_out(self, number: int, error: Exception) -> None:
         """Count a text that could not be done and say why; the error, where it ends the run."""
@@ -127,7 +135,10 @@ class Batch:
             self._faults += 1
             reason = f"{type(error).__name__}: {reason}"
         self._left_out += 1
-        self._say(f"text {number} is left out: {reason.removeprefix(f'text {number}: ')}")
+        reason = reason.removeprefix(f"text {number}: ")
+        if reason.startswith(f"text {number} must"):
+            reason = f"it{reason.removeprefix(f'text {number}')}"
+        self._say(f"text {number} is left out: {reason}")
 
     def _ends(self, error: Exception) -> bool:
         return not isinstance(error, UnfitTextError) and errors.is_of_all_texts(error)
@@ -146,42 +157,13 @@ class Batch:
             self._say = lambda line: bar.write(f"wsfast: {line}", file=sys.stderr)
             yield from bar
 
-    def fitted(self, number: int, text: str, use: Callable[[int | None], T]) -> T:
-        """`use(most)` with the number of tokens to keep, None for all, where --long says to cut.
+    def say_cut(self, number: int, tokens: int, kept: int) -> None:
+        """Say that only the beginning of a text was done."""
+        self._say(f"text {number}: {tokens} tokens, cut to the first {kept} (--long)")
 
-        Raises
-        ------
-        UnfitTextError
-            If the text is longer and is to be left out.
-        InputError
-            If it is longer and ends the run.
-        """
-        from wsfast.text.checks import TooLongError
-
-        most = self._args.max_tokens
-        if most is not None and self._args.long != "cut":
-            length = self._length(text)
-            if length > most:
-                raise self._too_long(number, length, most)
-        try:
-            return use(most)
-        except TooLongError as error:
-            length = self._length(text)
-            special = error.count - min(length, most or length)
-            most = error.limit - special
-            if self._args.long != "cut":
-                raise self._too_long(number, length, most) from error
-        self._say(f"text {number}: {length} tokens, cut to the first {most} (--long)")
-        return use(most)
-
-    def _length(self, text: str) -> int:
-        """Tokens of a text, however many: the table of words has no positions."""
-        import wsfast
-
-        return len(wsfast.embed(text, self._args.model, "words", scale=False))
-
-    def _too_long(self, number: int, length: int, most: int) -> InputError:
-        message = f"{length} tokens are more than {most}"
+    def _too_long(self, number: int, error: TooLongError) -> InputError:
+        """What is said of a text that --long does not let be cut."""
+        message = f"{error.count} tokens are more than {error.limit}"
         if self._args.long == "skip":
             return UnfitTextError(f"{message} (--long skip)")
         return InputError(f"text {number}: {message} (--long fail)")

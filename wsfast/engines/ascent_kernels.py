@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wsfast.attention.functional import FunctionalState
 from wsfast.attention.state import PositionState
 from wsfast.engines import compiled
+from wsfast.engines.engine import Climb
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
 
@@ -18,8 +20,8 @@ def position_struct(
 ) -> Any:
     """The kernels' view of `state`, whose tensors `held` has, contiguous, and keeps alive."""
     names = (
-        "index", "word", "logit", "a", "b", "inv_b", "others", "c2", "reach", "own_logit",
-        "own_a", "own_top", "dominated_start", "dominated_row", "dominated_mean",
+        "index", "word", "logit", "a", "b", "inv_b", "c2", "reach", "own_logit", "own_a",
+        "own_top", "dominated_start", "dominated_row", "dominated_mean",
     )  # fmt: skip
     return kernels.struct("PositionState", state.word.dtype)(
         weight_fn=state.weight_fn.code,
@@ -28,6 +30,7 @@ def position_struct(
         starts=starts,
         n=state.n,
         d=state.d,
+        others=held["rest"].data_ptr(),
         **{name: held[name].data_ptr() for name in names},
     )
 
@@ -48,7 +51,7 @@ class NativeEvaluator:
             if isinstance(value, Tensor)
         }
         n, d, positions = state.n, state.d, len(state.index)
-        self._rows, self._bilinear = self._held["rows"], self._held["bilinear"]
+        self._stack, self._bilinear = self._held["stack"], self._held["bilinear"]
         self._words = self._held["words"]
         self._state = position_struct(self._kernels, state, starts, self._held)
         self._rows_type = self._kernels.struct("AscentRows", dtype)
@@ -87,7 +90,7 @@ class NativeEvaluator:
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
         self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
-        torch.mm(self._by_rows, self._rows, out=self._gradient)
+        torch.mm(self._by_rows, self._stack, out=self._gradient)
         self._kernels.launch(
             "ascent_gradient",
             self._state,
@@ -99,7 +102,7 @@ class NativeEvaluator:
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
         flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        torch.mm(flat, self._rows.mT, out=self._by_rows)
+        torch.mm(flat, self._stack.mT, out=self._by_rows)
         torch.mm(flat, self._bilinear, out=self._by_bilinear)
         return self._rows_type(
             delta=flat.data_ptr(),
@@ -116,3 +119,70 @@ class NativeEvaluator:
     def _own_row(self, rows: Any) -> None:
         torch.mm(self._own_change, self._words, out=self._own_delta)
         self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())
+
+
+class NativeFunctional:
+    """The functional of a state by one compiled kernel between two products; CPU only.
+
+    Holds the work space, so that a step of the search allocates nothing.
+    """
+
+    def __init__(self, functional: FunctionalState, starts: int) -> None:
+        state = functional.state
+        kind: Any = {"dtype": state.word.dtype, "device": state.word.device}
+        self._kernels = compiled.kernels(state.word.device)
+        # One contiguous copy of each array lives as long as the kernel may read it.
+        self._held = held = {
+            name: value.contiguous()
+            for name, value in (*vars(state).items(), *vars(functional).items())
+            if isinstance(value, Tensor)
+        }
+        n, d, positions = state.n, state.d, len(state.index)
+        self._state = position_struct(self._kernels, state, starts, held)
+        self._rows_type = self._kernels.struct("FunctionalRows", state.word.dtype)
+        self._shape = (positions, starts)
+        count = positions * starts
+        self._products = torch.empty(count, 3 * n + d, **kind)
+        self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
+        self._own_weight, self._own_change, self._own_slope = torch.empty(3, count, n, **kind)
+        self._value = torch.empty(count, **kind)
+        self._gradient = torch.empty(count, d, **kind)
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """For Δ (P, s, d): values (P, s) and gradient (P, s, d); overwritten by the next call."""
+        flat = delta.reshape(-1, delta.shape[-1]).contiguous()
+        stack = self._held["stack"]
+        torch.mm(flat, stack.mT, out=self._by_rows)
+        torch.mm(flat, self._held["bilinear"], out=self._by_bilinear)
+        arguments = self._rows_type(
+            by_shift=self._held["by_shift"].data_ptr(),
+            by_word=self._held["by_word"].data_ptr(),
+            delta=flat.data_ptr(),
+            products=self._products.data_ptr(),
+            own_weight=self._own_weight.data_ptr(),
+            own_change=self._own_change.data_ptr(),
+            own_slope=self._own_slope.data_ptr(),
+            value=self._value.data_ptr(),
+        )
+        self._kernels.launch("functional_ascent", self._state, arguments)
+        # What the bilinear form adds lies where its product lay.
+        torch.addmm(self._by_bilinear, self._by_rows, stack, out=self._gradient)
+        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
+
+
+def take_step(climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
+    """As `Engine.take_step`, in place."""
+    compiled.kernels(climb.trial.device).launch(
+        "take_step",
+        dtype=climb.trial.dtype,
+        rows=climb.value.numel(),
+        d=climb.trial.shape[-1],
+        radius=radius,
+        delta=climb.trial.data_ptr(),
+        gradient=gradient.data_ptr(),
+        value=value.data_ptr(),
+        best_delta=climb.delta.data_ptr(),
+        best_gradient=climb.gradient.data_ptr(),
+        best_value=climb.value.data_ptr(),
+        beta=climb.beta.data_ptr(),
+    )

@@ -1,10 +1,15 @@
-"""Which of the three ways to the same number is taken."""
+"""Which engine serves: the one named, or the fastest that can."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
 from wsfast.engines import compiled
+
+if TYPE_CHECKING:
+    from wsfast.engines.engine import Engine
 
 BACKENDS = ("reference", "torch", "native")
 
@@ -15,14 +20,14 @@ def check_name(backend: str | None) -> None:
         raise ValueError(f"backend must be None or one of {BACKENDS}, got {backend!r}")
 
 
-def resolve(
+def engine(
     backend: str | None,
     device: torch.device,
     *,
     requires_grad: bool = False,
     cpu_only: bool = False,
-) -> str:
-    """The backend to use: the one named, or the fastest that can serve inputs on `device`.
+) -> Engine:
+    """The engine to use: the one named, or the fastest that can serve inputs on `device`.
 
     `requires_grad` says that a gradient of the result is wanted, which "native" cannot give;
     `cpu_only` that there is no CUDA kernel for this.
@@ -38,11 +43,11 @@ def resolve(
     module = None if cpu_only and device.type != "cpu" else compiled.module_for(device)
     if backend is None:
         if module is None or requires_grad:
-            return "torch"
+            return _pytorch()
         if module.module is None:
             module.warn_once_missing()
-            return "torch"
-        return "native"
+            return _pytorch()
+        return _native(device, cpu_only=cpu_only)
     if backend == "native":
         if module is None:
             where = "on the CPU" if cpu_only else "on the CPU and on CUDA devices"
@@ -56,4 +61,27 @@ def resolve(
                 "detach it, or use backend='torch'"
             )
         module.require()
-    return backend
+        return _native(device, cpu_only=cpu_only)
+    return _reference() if backend == "reference" else _pytorch()
+
+
+# Imported where they are asked for: `import wsfast` beside PyTorch needs none of them.
+
+
+def _pytorch() -> Engine:
+    from wsfast.engines.engine import TORCH
+
+    return TORCH
+
+
+def _reference() -> Engine:
+    from wsfast.engines.engine import REFERENCE
+
+    return REFERENCE
+
+
+def _native(device: torch.device, *, cpu_only: bool) -> Engine:
+    from wsfast.engines.cpu import CPU
+    from wsfast.engines.cuda import CUDA
+
+    return CUDA if not cpu_only and compiled.kernels(device).gpu else CPU

@@ -47,9 +47,9 @@ class NativeTiles:
     """Evaluates tiles of at most `columns` candidates."""
 
     def __init__(self, state: SubstitutionState, columns: int, workspace: Workspace) -> None:
-        self._kernels = compiled.kernels(state.rows.device)
+        self._kernels = compiled.kernels(state.stack.device)
         self._state = state
-        dtype = state.rows.dtype
+        dtype = state.stack.dtype
         lanes = _LANES[dtype]
         # Whole blocks of columns. An odd number of them: rows that lie a multiple of the page size
         # apart would share few places of the cache.
@@ -90,16 +90,16 @@ class NativeTiles:
         self._tile_type = self._kernels.struct("SubstitutionTile", dtype)
 
     def squares(
-        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
+        self, candidates: Tensor, self_scores: Tensor, threshold: Tensor | None = None
     ) -> Squares:
         """For candidates (m, d) and v·Wv/√d (m,); overwritten by the next call of any text.
 
         Where the norm surely is below `threshold` (P,), the square may be any smaller number.
         """
-        return self._evaluate(candidates, own_score, threshold, None, None)
+        return self._evaluate(candidates, self_scores, threshold, None, None)
 
     def screened(
-        self, candidates: Tensor, own_score: Tensor, threshold: Tensor, allowed: Tensor | None
+        self, candidates: Tensor, self_scores: Tensor, threshold: Tensor, allowed: Tensor | None
     ) -> tuple[Squares, Tensor]:
         """The same by CUDA kernels, and a lower bound (P, blocks) for each block of candidates.
 
@@ -108,7 +108,7 @@ class NativeTiles:
         """
         blocks = (len(candidates) + _BLOCK - 1) // _BLOCK
         low = candidates.new_empty(len(self._state.index), blocks)
-        return self._evaluate(candidates, own_score, threshold, allowed, low), low
+        return self._evaluate(candidates, self_scores, threshold, allowed, low), low
 
     def keep(
         self,
@@ -123,10 +123,10 @@ class NativeTiles:
         By CUDA kernels; `number` (m,) are the candidates' rows of the vocabulary.
         """
         state = self._state
-        threshold = _towards_more(threshold, state.rows.dtype)
+        threshold = _towards_more(threshold, state.stack.dtype)
         self._kernels.launch(
             "keep_contenders",
-            dtype=state.rows.dtype,
+            dtype=state.stack.dtype,
             positions=len(state.index),
             candidates=len(number),
             stride=self._stride,
@@ -145,7 +145,7 @@ class NativeTiles:
     def _evaluate(
         self,
         candidates: Tensor,
-        own_score: Tensor,
+        self_scores: Tensor,
         threshold: Tensor | None,
         allowed: Tensor | None,
         best_low: Tensor | None,
@@ -156,11 +156,11 @@ class NativeTiles:
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
         own, norm2, size, blur2 = self._take("scalars", 4)
-        own[:m] = own_score
+        own[:m] = self_scores
         candidates = candidates.contiguous()
         self._kernels.launch(
             "centre_rows",
-            dtype=state.rows.dtype,
+            dtype=state.stack.dtype,
             rows=m,
             d=d,
             given=candidates.data_ptr(),
@@ -169,7 +169,7 @@ class NativeTiles:
             norm2=norm2.data_ptr(),
         )
         products = self._take("products", 4 * n)
-        torch.mm(state.rows, centred.mT, out=products[:, :m])
+        torch.mm(state.stack, centred.mT, out=products[:, :m])
         scores, base, words, keys = products.split(n)
         attention = self._take("attention", _OWN_ROWS)
         mean_products = self._take("mean products", n + positions)
@@ -202,7 +202,7 @@ class NativeTiles:
         return Squares(value[:, :m], size[:m], blur2[:m])
 
     def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:
-        dtype = self._state.rows.dtype
+        dtype = self._state.stack.dtype
         return self._workspace.take(name, rows, columns or self._stride, dtype)
 
 

@@ -1,30 +1,36 @@
-"""One text and one W: what every public function of this package computes on."""
+"""Random attention as a feature map, and one text under it, by the closed form."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from wsfast import _checks
 from wsfast._interrupt import rows_at_once
 from wsfast._kinks import root
-from wsfast._random import NORM_STREAM, normals
+from wsfast._progress import Progress
 from wsfast._transforms import values_of
 from wsfast.attention import closed_form
-from wsfast.attention.definition import attention_features
-from wsfast.attention.state import (
-    PositionState,
-    TextState,
-    prepare_positions,
-    prepare_text,
-)
+from wsfast.attention.core import Core, core_of
+from wsfast.attention.definition import attend, attention_features
+from wsfast.attention.functional import FunctionalState, functional_at
+from wsfast.attention.rows import Rows
+from wsfast.attention.state import PositionState, prepare_positions
+from wsfast.attention.substitution import SubstitutionState
+from wsfast.attention.substitution import prepare as prepare_substitution
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.ascent_kernels import NativeEvaluator
-from wsfast.search.objective import Definition
+from wsfast.engines.engine import Engine
+from wsfast.maps.attention import Weights
+from wsfast.maps.attention_objective import AttentionObjective
+from wsfast.maps.feature_map import FeatureMap, PreparedText
+from wsfast.maps.measure import Functional, Measure, Norm
+from wsfast.perturbation.change import Change, Sites
+from wsfast.search.objective import Objective
+from wsfast.search.options import ordinary, search_dtype
+from wsfast.search.search import Search
 
 # Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the
 # change itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
@@ -33,184 +39,291 @@ ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 # Points evaluated together at each position: enough for the products to run at full speed.
 _POINTS = 256
 
+# Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
+_CURVES = (0.48, 0.0192)
 
-class AttentionWeights:
-    """W (d, d) in the forms that every text needs, made once."""
+# Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
+_SHORT = 1 << 12
+_MORE_STARTS = 4
 
-    def __init__(self, W: Tensor) -> None:
-        self.W = W.double()
-        self._bilinear: dict[torch.dtype, Tensor] = {}
+_BUDGET = 256 * 2**20
 
-    def bilinear(self, dtype: torch.dtype) -> Tensor:
-        """(W + Wᵀ)/√d, rounded to `dtype`."""
-        if dtype not in self._bilinear:
-            if dtype == torch.float64:
-                self._bilinear[dtype] = _symmetric(self.W, len(self.W) ** -0.5)
-            else:
-                self._bilinear[dtype] = self.bilinear(torch.float64).to(dtype)
-        return self._bilinear[dtype]
-
-    @cached_property
-    def norm_bound(self) -> float:
-        """An upper bound of the largest singular value of W, at most twice as large.
-
-        By the power method from eight random vectors: that all of them miss the leading direction
-        by so much that the bound fails has a probability below 1e-12.
-        """
-        size = float(self.W.norm())
-        if size == 0:
-            return 0.0
-        unit = (self.W / size).float()
-        vectors = normals(0, NORM_STREAM, 8 * len(unit)).reshape(8, -1)
-        now = torch.from_numpy(vectors).to(unit)
-        for _ in range(4):
-            now = (now @ unit) @ unit.mT
-            now = now / now.norm(dim=1, keepdim=True).clamp(min=1e-30)
-        return 2 * size * float((now @ unit).norm(dim=1).max())
+# The small basis is used where a step in it costs at most this share of one in full d.
+_WORTHWHILE = 0.6
 
 
-def ordinary(size: float) -> bool:
-    """Whether products of a few numbers of this size stay in the range of float32."""
-    return 1e-12 < size < 1e12
-
-
-def _symmetric(W: Tensor, scale: float) -> Tensor:
-    """(W + Wᵀ) scale."""
-    if W.requires_grad:
-        return (W + W.mT) * scale
-    # In place: fresh memory of this size costs more than the sum.
-    return W.mT.clone(memory_format=torch.contiguous_format).add_(W).mul_(scale)
-
-
-class RafProblem:
-    """Random attention features of one text without masked words.
+class AttentionMap(FeatureMap):
+    """φ(X) = g(X W Xᵀ/√d) X with the weights W (d, d) of one draw.
 
     Parameters
     ----------
-    X : Tensor, shape (n, d)
-    weights : AttentionWeights
+    weights : Weights
     weight_fn : WeightFn
-    backend : {"reference", "torch", "native"}
-    memory_budget : int
-        Bytes that temporaries may take.
+    causal : bool
+        Whether row j attends to the words up to j alone.
+    budget : int
+        Bytes that the scores of texts may take.
     """
+
+    exact = True
+    hides = True
 
     def __init__(
         self,
-        X: Tensor,
-        weights: AttentionWeights,
+        weights: Weights,
         weight_fn: WeightFn,
-        backend: str,
-        memory_budget: int,
+        *,
+        causal: bool = False,
+        budget: int = _BUDGET,
     ) -> None:
-        self.dtype = X.dtype
-        self.X, self.W = X.double(), weights.W
-        self.weights = weights
-        self.weight_fn = weight_fn
-        self.backend = backend
-        self.memory_budget = memory_budget
-        self.n, self.d = X.shape
+        self.weights, self.weight_fn, self.causal = weights, weight_fn, causal
+        self._budget = budget
 
-    @cached_property
-    def text(self) -> TextState:
-        return self._text(self.weight_fn)
-
-    def _text(self, weight_fn: WeightFn) -> TextState:
-        native = self.backend == "native"
-        return prepare_text(self.X, self.W, weight_fn, native=native, tile=self._tile)
-
-    @property
-    def _tile(self) -> int:
+    def features(self, X: Tensor, hidden: Tensor | None = None) -> Tensor:
         # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
-        return max(1, self.memory_budget // (4 * 8 * self.n))
+        tile = max(1, self._budget // (4 * 8 * X.shape[:-1].numel()))
+        return attention_features(
+            X, self.weights.W, self.weight_fn, causal=self.causal, hidden=hidden, tile=tile
+        )
 
-    def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
-        """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
-        if weight_fn is None or weight_fn == self.weight_fn:
-            text = self.text
-        else:
-            text = self._text(weight_fn)
-        return prepare_positions(text, index, self.weights.bilinear(torch.float64))
+    def attend(self, X: Tensor) -> Tensor:
+        """The weights (n, n) of every row of a text (n, d), float64."""
+        core = self.core(X, self.weight_fn)
+        each = torch.arange(len(X), device=X.device)
+        return attend(core.queries @ X.mT, self.weight_fn, core.seen(each, each))
 
-    def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:
-        """`state` with its real tensors in `dtype`."""
-        return state.to(dtype, self.weights.bilinear(dtype))
-
-    @cached_property
-    def norm(self) -> Tensor:
-        """‖φ(X)‖, float64."""
-        reference = self.backend == "reference"
-        phi = self.phi(self.X) if reference else self.text.phi + self.text.shift
-        return _checks.size_of("φ(X)", phi)
+    def smoothed(self) -> Sequence[AttentionMap]:
+        return [
+            AttentionMap(self.weights, fn, causal=self.causal, budget=self._budget)
+            for fn in self.smooth_fns
+        ]
 
     @property
-    def unit(self) -> float:
-        """A power of 2 of the size of X, where a few such sizes multiply out of range; else 1."""
-        size = float(self.X.detach().abs().max())
-        return 1.0 if size == 0 or ordinary(size) else 2.0 ** math.frexp(size)[1]
+    def smooth_fns(self) -> list[WeightFn]:
+        """Weight functions without the kinks of this one, the smoothest first."""
+        curves = () if self.weight_fn.exponential else _CURVES
+        return [WeightFn("squareplus", self.weight_fn.normalize, curve) for curve in curves]
 
-    def scaled(self, unit: float) -> RafProblem:
-        """The same problem in units of `unit`: φ is unit times smaller, its scores are the same.
+    def of_texts(self, texts: Tensor, budget: int) -> Tensor:
+        # In float64 whatever their dtype: X, XW, scores, weights and the features, for each text.
+        n, d = texts.shape[1:]
+        at_once = max(1, budget // (8 * (3 * n * d + 2 * n * n)))
+        out = texts.new_empty(len(texts), n * d)
+        for part, into in zip(texts.split(at_once), out.split(at_once), strict=True):
+            into.copy_(self.features(part.double()).flatten(1))
+        return out
+
+    def prepare(
+        self, texts: Sequence[Tensor], engine: Engine, budget: int, bar: Progress | None = None
+    ) -> Iterator[AttentionText]:
+        for X in texts:
+            yield AttentionText(self, X, engine, budget)
+
+    def core(self, X: Tensor, weight_fn: WeightFn) -> Core:
+        """What the closed form sees of a text (n, d), float64."""
+        return core_of(X, self.weights.W, weight_fn, causal=self.causal)
+
+    def in_units(self, unit: float) -> AttentionMap:
+        """The map whose scores are the same for texts that are `unit` times smaller.
 
         ReLU's features do not depend on the size of the scores but for a factor.
         """
-        W = self.W * unit * unit if self.weight_fn.exponential else self.W
-        return RafProblem(
-            self.X / unit, AttentionWeights(W), self.weight_fn, self.backend, self.memory_budget
-        )
+        weights = self.weights
+        if self.weight_fn.exponential:
+            weights = Weights(weights.W * unit * unit)
+        return AttentionMap(weights, self.weight_fn, causal=self.causal, budget=self._budget)
 
-    def phi(self, X: Tensor) -> Tensor:
-        """Features of texts (..., n, d) by the definition, float64."""
-        texts = X.shape[:-2].numel()
-        tile = max(1, self._tile // texts)
-        return attention_features(X, self.W, self.weight_fn, tile=tile)
 
-    def definition(self, index: Tensor, weight_fn: WeightFn | None = None) -> Definition:
-        """The definition in float64, for `weight_fn` in place of the own one."""
+class AttentionText(PreparedText):
+    """One text under random attention. With an engine that has no closed form, the definition."""
 
-        def phi(moved: Tensor) -> Tensor:
-            return attention_features(moved, self.W, weight_fn or self.weight_fn)
+    map: AttentionMap
 
-        base = phi(self.X).flatten()
-        return Definition(phi, self.X, base, index, self._texts_at_once)
+    @cached_property
+    def phi(self) -> Tensor:
+        if not self.engine.closed_form:
+            return self.map.features(self.X)
+        return self.rows.phi + self.rows.shift
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Statistics of the rows of attention."""
+        return self.rows_for(self.map.weight_fn)
+
+    def rows_for(self, weight_fn: WeightFn) -> Rows:
+        """The rows for another weight function."""
+        return self.engine.rows(self.map.core(self.X, weight_fn), self.budget)
+
+    def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
+        """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
+        if weight_fn is not None and weight_fn != self.map.weight_fn:
+            return self._state_of(self.rows_for(weight_fn), index)
+        if torch.equal(index, self._everywhere):  # asked for by every change and every search
+            return self._state_everywhere
+        return self._state_of(self.rows, index)
+
+    def _state_of(self, rows: Rows, index: Tensor) -> PositionState:
+        return prepare_positions(rows, index, self.map.weights.bilinear(torch.float64))
+
+    @cached_property
+    def _everywhere(self) -> Tensor:
+        return torch.arange(self.n, device=self.X.device)
+
+    @cached_property
+    def _state_everywhere(self) -> PositionState:
+        return self._state_of(self.rows, self._everywhere)
+
+    def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:
+        """`state` with its real tensors in `dtype`."""
+        return state.to(dtype, self.map.weights.bilinear(dtype))
+
+    def substitution(self, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
+        """What candidates are met with at the positions `index`."""
+        # Made here and dropped: many texts are met with candidates at the same time.
+        states = (self._state_of(self.rows, part) for part in self._chunks(index, 1))
+        return prepare_substitution(self.rows, states, self.map.weights.norm_bound, dtype)
 
     @property
-    def _texts_at_once(self) -> int:
-        """Texts whose features, with their gradients, are formed together."""
-        # X, the products, the scores, the weights and their gradients, for each.
-        fitting = self.memory_budget // (6 * 8 * self.n * (self.d + self.n))
-        quick = rows_at_once(self.n * self.d * (self.d + 2 * self.n))
-        return max(1, min(fitting, quick))
+    def unit(self) -> float:
+        size = float(self.X.detach().abs().max())
+        return 1.0 if size == 0 or ordinary(size) else 2.0 ** math.frexp(size)[1]
 
-    def chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
-        """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
-        # Arrays (n,) for a position: its state in float64 with what that is made from, its cast,
-        # and the copy that drops positions which are done; ReLU has two smooth states more.
-        smooth = self.weight_fn.exponential
-        constants = (60 if smooth else 120) * 8 * self.n
-        row = (11 * self.n + 8 * self.d) * 8
-        if self.backend == "torch":
-            row *= 6 if smooth else 12  # what autograd keeps of the forward pass
-        yield from index.split(max(1, self.memory_budget // (constants + points * row)))
+    def in_units(self, unit: float) -> AttentionText:
+        return AttentionText(self.map.in_units(unit), self.X / unit, self.engine, self.budget)
 
-    def norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype) -> Tensor:
-        """‖φ(X^i(Δ)) - φ(X)‖ (P, m), float64, computed in `dtype`, for Δ (P, m, d) or (1, m, d)."""
-        if not all(ordinary(float(values_of(x).abs().max())) for x in (self.X, delta)):
+    # -- changes that are known --------------------------------------------------------------------
+
+    def changes(self, sites: Sites, change: Change) -> Tensor:
+        if not self.engine.closed_form:
+            return super().changes(sites, change)
+        state = self.state(sites.index)
+        if change.add is None and change.put is None:
+            return closed_form.hidden_deltas(self.rows, state)[:, None]
+        delta = self._delta(sites, change)
+        each = [closed_form.deltas(state, by) for by in delta.unbind(1)]
+        changes = torch.stack(each, 1)
+        tiny = self._too_small(sites, change)
+        if tiny is not None and bool(tiny.any()):
+            p, k = tiny.nonzero(as_tuple=True)
+            at, by = Sites(sites.at[p]), Change(put=_put(change)[p, k, None])
+            changes = changes.index_put((p, k), super().changes(at, by)[:, 0])
+        return changes
+
+    def measured(
+        self, sites: Sites, change: Change, measure: Measure, dtype: torch.dtype
+    ) -> Tensor:
+        if not self.engine.closed_form:
+            return super().measured(sites, change, measure, dtype)
+        if isinstance(measure, Norm):
+            own = measure.rows == "all"
+            if change.add is None and change.put is None:
+                return self._hidden_norms(sites, own=own)
+            if change.add is not None:
+                return self._norms(sites.index, change.add[:, :, 0], dtype, own=own)
+            if change.points == 1:
+                return self._put_norms(sites.index, _put(change)[:, 0, 0], measure)[:, None]
+        at_once = max(1, self.budget // (6 * 8 * self.n * self.d * change.points))
+        parts = []
+        for part in torch.arange(len(sites), device=self.X.device).split(at_once):
+            at = Sites(sites.at[part])
+            by = self.changes(at, change.select(part))
+            places = at.at.repeat_interleave(change.points, 0)
+            parts.append(measure.final(measure.of(by.flatten(0, 1), places)).view(by.shape[:2]))
+        return torch.cat(parts)
+
+    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
+        values = super().verified(sites, change, measure)
+        # The winner from the definition itself. Where ReLU jumps, that may make another the winner.
+        lost = True
+        while lost:
+            best = values.argmax()[None]
+            claimed = float(values[best])
+            at, by = Sites(sites.at[best]), change.select(best)
+            values[best] = PreparedText.measured(self, at, by, measure, torch.float64)[:, 0]
+            lost = float(values[best]) < claimed - 1e-9 * abs(claimed)
+        return values
+
+    def _delta(self, sites: Sites, change: Change) -> Tensor:
+        """Δ (P, s, d), float64."""
+        if change.add is not None:
+            return change.add[:, :, 0].double()
+        return _put(change)[:, :, 0].double() - self.X[sites.index][:, None]
+
+    def _too_small(self, sites: Sites, change: Change) -> Tensor | None:
+        """Where the word put in place is so small that x + Δ has lost its direction, (P, s).
+
+        ReLU's normalised weights depend on it; None for other changes and weight functions.
+        """
+        fn = self.map.weight_fn
+        if change.put is None or fn.exponential or not fn.normalize:
+            return None
+        size = self.X[sites.index].norm(dim=-1)[:, None]
+        small: Tensor = change.put[:, :, 0].norm(dim=-1) < 1e-3 * size
+        return small
+
+    def _hidden_norms(self, sites: Sites, *, own: bool) -> Tensor:
+        """‖φ without the word - φ‖ (P, 1), float64."""
+        squared = [
+            closed_form.hidden_squared_norms(self.rows, self.state(part), own=own)
+            for part in self._chunks(sites.index, 1)
+        ]
+        return root(torch.cat(squared))[:, None]
+
+    def _put_norms(self, index: Tensor, words: Tensor, measure: Norm) -> Tensor:
+        """The norm (Q,), float64, with `words` (Q, d) at the positions `index` (Q,)."""
+        own = measure.rows == "all"
+        words = words.double()
+        out = []
+        for part in self._chunks(torch.arange(len(index), device=index.device), 1):
+            positions, which = index[part].unique(return_inverse=True)
+            state = self.state(positions).select(which)
+            delta = words[part] - self.X[index[part]]
+            out.append(self._norms_at(state, delta[:, None], torch.float64, own=own)[:, 0])
+        norms = torch.cat(out)
+        at, put = Sites.of_words(index), Change(put=words[:, None, None])
+        tiny = self._too_small(at, put)
+        if tiny is not None and bool(tiny.any()):
+            some = tiny[:, 0].nonzero()[:, 0]
+            exact = super().measured(Sites(at.at[some]), put.select(some), measure, torch.float64)
+            norms = norms.index_put((some,), exact[:, 0])
+        return norms
+
+    def _norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype, *, own: bool) -> Tensor:
+        """‖φ(X^i(Δ)) - φ(X)‖ (P, s), float64, computed in `dtype`, for Δ (P, s, d)."""
+        each = delta[:1] if delta.stride(0) == 0 else delta  # shared ones are looked at once
+        if not all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each)):
             dtype = torch.float64
-        if self.backend == "reference":
-            points = delta.double().expand(len(index), -1, -1)
-            return root(self.definition(index).squared_norms(points))
         at_once = min(_POINTS, delta.shape[1])
         out = []
-        for part in self.chunks(torch.arange(len(index), device=index.device), at_once):
+        for part in self._chunks(torch.arange(len(index), device=index.device), at_once):
             exact = self.state(index[part])
-            points = delta.expand(len(index), -1, -1)[part]
-            out.append(
-                torch.cat([self._norms(exact, at, dtype) for at in points.split(at_once, 1)], 1)
-            )
+            points = (delta if len(part) == len(index) else delta[part]).split(at_once, 1)
+            out.append(torch.cat([self._norms_at(exact, at, dtype, own=own) for at in points], 1))
         return torch.cat(out)
 
-    def unit2(self, norm: Tensor, dtype: torch.dtype) -> Tensor:
+    def _norms_at(
+        self, exact: PositionState, delta: Tensor, dtype: torch.dtype, *, own: bool
+    ) -> Tensor:
+        state = self.in_dtype(exact, dtype)
+        value, size = self.engine.squared_norms(state, delta.to(dtype), own=own)
+        value, size = value.double(), size.double()
+        # Inner products lose small changes: there the change itself is formed, in float64.
+        unit = self.error_unit2(root(value), dtype)
+        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * unit)
+        p, k = lost.nonzero(as_tuple=True)
+        if len(p) == 0:
+            return root(value)
+        at_once = max(1, self.budget // (6 * 8 * self.n * self.d))
+        squared = Norm("all" if own else "others")
+        direct = [
+            squared.of(
+                closed_form.deltas(exact.select(q), delta[q, m].double()), exact.index[q, None]
+            )
+            for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
+        ]
+        return root(value.index_put((p, k), torch.cat(direct)))
+
+    def error_unit2(self, norm: Tensor, dtype: torch.dtype) -> Tensor:
         """What the error of a squared norm is measured by: it keeps `norm` to the share promised.
 
         The share, ROUNDING, is of the larger of `norm` and 1e-3 ‖φ(X)‖; an error e of the square
@@ -219,62 +332,95 @@ class RafProblem:
         floor = 1e-3 * self.norm
         return torch.maximum(norm, floor) * torch.maximum(norm, ROUNDING[dtype] * floor)
 
-    def replaced_norms(self, index: Tensor, words: Tensor) -> Tensor:
-        """‖φ(X') - φ(X)‖ (Q,), float64, with `words` (Q, d) at the positions `index` (Q,)."""
-        words = words.double()
-        if self.backend == "reference":
-            return self.replaced_by_definition(index, words)
-        delta = words - self.X[index]
-        out = []
-        for part in self.chunks(torch.arange(len(index), device=index.device), 1):
-            positions, which = index[part].unique(return_inverse=True)
-            state = self.state(positions).select(which)
-            out.append(self._norms(state, delta[part, None], torch.float64)[:, 0])
-        norms = torch.cat(out)
-        if not self.weight_fn.exponential and self.weight_fn.normalize:
-            # ReLU's weights depend on a word's direction, which x_i + Δ loses where it is tiny.
-            tiny = words.norm(dim=-1) < 1e-3 * self.X[index].norm(dim=-1)
-            if bool(tiny.any()):
-                norms[tiny] = self.replaced_by_definition(index[tiny], words[tiny])
-        return norms
+    # -- changes that are searched -----------------------------------------------------------------
 
-    def replaced_by_definition(self, index: Tensor, words: Tensor) -> Tensor:
-        """As `replaced_norms`: the word replaced in the text, and φ computed again."""
-        before = attention_features(self.X, self.W, self.weight_fn)
-        norms = []
-        at_once = self._texts_at_once
-        for i, word in zip(index.split(at_once), words.split(at_once), strict=True):
-            each = torch.arange(len(i), device=i.device)
-            moved = self.X.expand(len(i), -1, -1).index_put((each, i), word)
-            change = attention_features(moved, self.W, self.weight_fn) - before
-            norms.append(change.flatten(1).norm(dim=1))
-        return torch.cat(norms)
+    @property
+    def texts_at_once(self) -> int:
+        # X, the products, the scores, the weights and their gradients, for each.
+        fitting = self.budget // (6 * 8 * self.n * (self.d + self.n))
+        quick = rows_at_once(self.n * self.d * (self.d + 2 * self.n))
+        return max(1, min(fitting, quick))
 
-    def _norms(self, exact: PositionState, delta: Tensor, dtype: torch.dtype) -> Tensor:
-        state = self.in_dtype(exact, dtype)
-        if self.backend == "native":
-            points = delta.to(dtype).contiguous()
-            value, size = NativeEvaluator(state, delta.shape[1]).squared_norms(points)
-        else:
-            value, size = closed_form.squared_norms(state, delta.to(dtype))
-        value, size = value.double(), size.double()
-        # Inner products lose small changes: there the change itself is formed, in float64.
-        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * self.unit2(root(value), dtype))
-        p, k = lost.nonzero(as_tuple=True)
-        if len(p) == 0:
-            return root(value)
-        at_once = max(1, self.memory_budget // (6 * 8 * self.n * self.d))
-        direct = [
-            closed_form.deltas(exact.select(q), delta[q, m].double()).square().sum((1, 2))
-            for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
+    @property
+    def more_starts(self) -> int:
+        return _MORE_STARTS if self.n * self.d <= _SHORT else 1
+
+    def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
+        smoothed = not self.map.weight_fn.exponential
+        points = search.points_at_once(self.d, self.more_starts, smoothed=smoothed)
+        yield from map(Sites.of_words, self._chunks(sites.index, points))
+
+    def _chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
+        """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
+        # Arrays (n,) for a position: its state in float64 with what that is made from, its cast,
+        # and the copy that drops positions which are done; ReLU has two smooth states more.
+        smoothed = not self.map.weight_fn.exponential
+        constants = (120 if smoothed else 60) * 8 * self.n
+        point = self.engine.bytes_of_point(self.n, self.d, smoothed=smoothed)
+        yield from index.split(max(1, self.budget // (constants + points * point)))
+
+    def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
+        known = measure == Norm() or isinstance(measure, Functional)
+        if not self.engine.closed_form or not known:
+            return self.defined(sites, measure, radius)
+        dtype = self.search_dtype(radius)
+
+        def state(weight_fn: WeightFn) -> PositionState | FunctionalState:
+            exact = self.state(sites.index, weight_fn)
+            cast = self.in_dtype(exact, dtype)
+            if not isinstance(measure, Functional):
+                return cast
+            return functional_at(exact, cast, measure.theta.view(self.n, self.d))
+
+        return AttentionObjective(
+            engine=self.engine,
+            state=state(self.map.weight_fn),
+            more_starts=self.more_starts,
+            lead=self.leads(sites, measure),
+            smoother=tuple(
+                AttentionObjective(self.engine, state(fn)) for fn in self.map.smooth_fns
+            ),
+            basis=partial(self.basis, measure, radius),
+        )
+
+    def leads(self, sites: Sites, measure: Measure) -> Tensor:
+        return self._lead
+
+    @cached_property
+    def _lead(self) -> Tensor:
+        """The direction that raises all scores at once, (1, 1, d)."""
+        return (self.X @ self.map.weights.W).sum(0)[None, None]
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        return search_dtype(self.X, radius, self.dtype)
+
+    def basis(self, measure: Measure, radius: float) -> Tensor | None:
+        """Of the rows of X, XW and XWᵀ, and of Θ, where searching in it saves work."""
+        n, d = self.n, self.d
+        theta = measure.theta.view(n, d) if isinstance(measure, Functional) else None
+        # What Δ is multiplied with, and how many of its products a step takes.
+        r, products = (3 * n, 8 * n) if theta is None else (4 * n, 6 * n)
+        if r >= d or products * r + r * r > _WORTHWHILE * (products * d + d * d):
+            return None
+        basis = self._basis_of_norm if theta is None else self._basis_with(theta)
+        return basis.to(self.search_dtype(radius))
+
+    @cached_property
+    def _basis_of_norm(self) -> Tensor:
+        return self._basis_with()
+
+    def _basis_with(self, *more: Tensor) -> Tensor:
+        closed = self.engine.closed_form
+        core = self.rows.core if closed else self.map.core(self.X, self.map.weight_fn)
+        # Of one size each: a basis is sought, whatever the lengths.
+        matrices = [
+            part / part.norm() if float(part.norm()) > 0 else part
+            for part in (core.X, core.queries, core.keys, *more)
         ]
-        return root(value.index_put((p, k), torch.cat(direct)))
+        basis: Tensor = torch.linalg.qr(torch.cat(matrices).mT).Q
+        return basis
 
-    def deltas(self, position: int, delta: Tensor) -> Tensor:
-        """φ(X^i(Δ)) - φ(X) (n, d), float64, for one Δ (d,)."""
-        if self.backend == "reference":
-            at = torch.tensor([position], device=self.X.device)
-            moved = self.X.index_put((at,), self.X[at] + delta)
-            return self.phi(moved) - self.phi(self.X)
-        state = self.state(torch.tensor([position], device=self.X.device))
-        return closed_form.deltas(state, delta.double()[None])[0]
+
+def _put(change: Change) -> Tensor:
+    assert change.put is not None
+    return change.put

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wsfast import _checks
+from wsfast import _values
 from wsfast._random import random_weights
 from wsfast.engines import choose
+from wsfast.maps.attention import weight_function
 from wsfast.maps.attention_features import raf_features
 
 
@@ -63,7 +64,7 @@ class RandomAttentionFeatures(nn.Module):
         backend: str | None = None,
     ) -> None:
         super().__init__()
-        _checks.weight_function(weight_fn, normalize)
+        weight_function(weight_fn, normalize)
         choose.check_name(backend)
         self.d = d
         self.weight_fn = weight_fn
@@ -71,7 +72,7 @@ class RandomAttentionFeatures(nn.Module):
         self.backend = backend
         if dtype is None:
             default = torch.get_default_dtype()
-            dtype = torch.float32 if default in _checks.HALF else default
+            dtype = torch.float32 if default in _values.HALF else default
         # Older PyTorch's get_default_device does not see a device used as a context.
         where = torch.empty(0).device if device is None else device
         W = random_weights(d, draws=draws, seed=seed, dtype=dtype, device=where)

@@ -9,17 +9,10 @@ import torch
 from torch import Tensor
 
 from wsfast._counter_random import random_block
-from wsfast._interrupt import rows_at_once
 from wsfast._precision import full_precision
 from wsfast._progress import Progress
 from wsfast._transforms import transformed
-from wsfast.engines import compiled
-
-# Numbers of V that are made, used and dropped at a time, where a product of matrices uses them.
-_BLOCK = 1 << 20
-
-# For so few texts the generator multiplies its numbers itself.
-_FEW = 4
+from wsfast.engines.engine import RANDOM_BLOCK, Engine, RandomPlane
 
 # Planes from here on are the weights of deeper layers.
 _LAYERS = 1 << 31
@@ -90,8 +83,8 @@ class RandomProjection:
     n, d, k : int
     seed, draw : int
     device : torch.device
-    native : bool
-        Whether the compiled generator makes V, the same bits as PyTorch does but faster.
+    engine : Engine
+        Makes V; all make the same bits.
     gain : float
         1, or 2 for layers scaled after He et al.
     """
@@ -105,86 +98,62 @@ class RandomProjection:
         seed: int,
         draw: int,
         device: torch.device,
-        native: bool,
+        engine: Engine,
         gain: float = 1.0,
     ) -> None:
         self.n, self.d, self.k = n, d, k
-        self._make = _Maker(seed, draw, (gain / (n * d)) ** 0.5, device, native)
+        self._engine, self._device = engine, device
+        self._seed, self._draw, self._scale = seed, draw, (gain / (n * d)) ** 0.5
 
     def block(self, position: int, dtype: torch.dtype) -> Tensor:
-        return self._make.matrix(position, 0, self.k, self.d, dtype)
+        return self._rows_of(position, 0, self.k, dtype)
 
     def parts(self, position: int, dtype: torch.dtype) -> Iterator[Tensor]:
         rows = _rows(self.d)
         for first in range(0, self.k, rows):
-            yield self._make.matrix(position, first, min(rows, self.k - first), self.d, dtype)
+            yield self._rows_of(position, first, min(rows, self.k - first), dtype)
 
     def add_product(self, z: Tensor, position: int, words: Tensor) -> None:
-        if self._make.native and len(words) <= _FEW:
-            self._make.add_product(z, position, words)
-        else:
+        if not self._engine.random_product(z, self._plane(position), words):
             _multiply(z, words, self.parts(position, words.dtype))
 
     def matrix(self, dtype: torch.dtype) -> Tensor:
-        V = torch.empty(self.k, self.n * self.d, dtype=dtype, device=self._make.device)
+        V = torch.empty(self.k, self.n * self.d, dtype=dtype, device=self._device)
         for i, block in enumerate(V.split(self.d, 1)):
             block.copy_(self.block(i, dtype))
         return V
 
+    def _plane(self, position: int) -> RandomPlane:
+        return RandomPlane(self._seed, self._draw, position, self._scale)
+
+    def _rows_of(self, position: int, first: int, rows: int, dtype: torch.dtype) -> Tensor:
+        plane = self._plane(position)
+        return _matrix(self._engine, plane, first, (rows, self.d), dtype, self._device)
+
 
 def random_layer(
-    number: int, k: int, *, seed: int, draw: int, dtype: torch.dtype, device: Any, native: bool
+    number: int, k: int, *, seed: int, draw: int, dtype: torch.dtype, device: Any, engine: Engine
 ) -> Tensor:
     """V (k, k) of layer `number` ≥ 2 of a deep random network, entries N(0, 2/k)."""
-    make = _Maker(seed, draw, (2 / k) ** 0.5, torch.device(device), native)
-    return make.matrix(_LAYERS + number, 0, k, k, dtype)
+    plane = RandomPlane(seed, draw, _LAYERS + number, (2 / k) ** 0.5)
+    return _matrix(engine, plane, 0, (k, k), dtype, torch.device(device))
 
 
-class _Maker:
-    """Makes parts of the matrices of one draw, or their products, by PyTorch or compiled code."""
-
-    def __init__(
-        self, seed: int, draw: int, scale: float, device: torch.device, native: bool
-    ) -> None:
-        self.seed, self.draw, self.scale, self.device = seed, draw, scale, device
-        self.native = native
-
-    def matrix(self, plane: int, first: int, rows: int, cols: int, dtype: torch.dtype) -> Tensor:
-        if transformed():  # no writing into what exists
-            normals = random_block(self.seed, self.draw, plane, first, rows, cols, self.device)
-            return normals.to(dtype).mul_(self.scale)
-        out = torch.empty(rows, cols, dtype=dtype, device=self.device)
-        number = first
-        for block in out.split(_rows_at_once(cols) if self.native else _rows(cols)):
-            size = {"first_row": number, "rows": len(block), "cols": cols}
-            if self.native:
-                self._call("block", out, plane, **size, out=block.data_ptr())
-            else:
-                normals = random_block(self.seed, self.draw, plane, **size, device=self.device)
-                torch.mul(normals.to(dtype), self.scale, out=block)
-            number += len(block)
-        return out
-
-    def add_product(self, z: Tensor, plane: int, words: Tensor) -> None:
-        """Add V_i x to `z` (B, k), contiguous."""
-        x = words.contiguous()
-        sizes = {"texts": len(x), "all_rows": z.shape[1], "cols": x.shape[1]}
-        at_once = _rows_at_once(x.shape[1])
-        for first in range(0, z.shape[1], at_once):
-            part = {"first_row": first, "rows": min(at_once, z.shape[1] - first)}
-            self._call("product", z, plane, **sizes, **part, x=x.data_ptr(), z=z.data_ptr())
-
-    def _call(self, name: str, like: Tensor, plane: int, **arguments: int) -> None:
-        kernel = f"random_{name}{32 if like.dtype == torch.float32 else 64}"
-        # Not what serves the device of other kernels: this one is compiled for the CPU alone.
-        getattr(compiled.CPU.require(), kernel)(
-            seed=self.seed,
-            draw=self.draw,
-            plane=plane,
-            scale=self.scale,
-            threads=torch.get_num_threads(),
-            **arguments,
-        )
+def _matrix(
+    engine: Engine,
+    plane: RandomPlane,
+    first: int,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """The rows of a plane from number `first`, of `shape`."""
+    if transformed():  # no writing into what exists
+        normals = random_block(plane.seed, plane.draw, plane.plane, first, *shape, device)
+        return normals.to(dtype).mul_(plane.scale)
+    out = torch.empty(shape, dtype=dtype, device=device)
+    engine.fill_random(out, plane, first)
+    return out
 
 
 def project_word(projection: Projection, position: int, words: Tensor) -> Tensor:
@@ -203,12 +172,7 @@ def project(projection: Projection, X: Tensor, bar: Progress | None = None) -> T
 
 
 def _rows(d: int) -> int:
-    return max(1, _BLOCK // d)
-
-
-def _rows_at_once(d: int) -> int:
-    """Rows of V that one call of a kernel makes; a normal costs as much as some 64 products."""
-    return rows_at_once(64 * d)
+    return max(1, RANDOM_BLOCK // d)
 
 
 def _multiply(z: Tensor, words: Tensor, parts: Iterator[Tensor]) -> None:

@@ -8,9 +8,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from wsfast._checks import Network
 from wsfast._progress import Progress
+from wsfast.engines.engine import Engine
 from wsfast.maps.activation import Activation
+from wsfast.maps.network import Network
 from wsfast.maps.projection import (
     GivenProjection,
     Projection,
@@ -91,15 +92,15 @@ def random_features(
     *,
     seed: int,
     device: torch.device,
-    backend: str,
+    engine: Engine,
 ) -> RandomFeatures:
     """The features of draw number `draw` for texts of n words of dimension d.
 
-    ``backend="reference"`` holds random V as a whole, in float64.
+    The engine of the definition holds random V as a whole, in float64.
     """
     depth, activation = network.depth, network.activation
     if network.V is not None:
-        first, *deeper = (V[draw] for V in network.V)
+        given_first, *deeper = (V[draw] for V in network.V)
 
         def given(number: int, dtype: torch.dtype) -> Tensor:
             return deeper[number - 2].to(dtype)
@@ -107,30 +108,32 @@ def random_features(
         def norm(number: int) -> float:
             return largest_singular_value(deeper[number - 2])
 
-        return RandomFeatures(GivenProjection(first, n), given, norm, depth, activation)
-    k, native = network.features(n, d), backend == "native"
+        return RandomFeatures(GivenProjection(given_first, n), given, norm, depth, activation)
+    k = network.features(n, d)
     random = RandomProjection(
-        n, d, k, seed=seed, draw=draw, device=device, native=native, gain=network.gain
+        n, d, k, seed=seed, draw=draw, device=device, engine=engine, gain=network.gain
     )
 
     def layer(number: int, dtype: torch.dtype) -> Tensor:
         return random_layer(
-            number, k, seed=seed, draw=draw, dtype=dtype, device=device, native=native
+            number, k, seed=seed, draw=draw, dtype=dtype, device=device, engine=engine
         )
 
     def layer_norm(number: int) -> float:
-        return _random_layer_norm(number, k, seed, draw, str(device), native)
+        return _random_layer_norm(number, k, seed, draw, str(device), engine)
 
-    whole = GivenProjection(random.matrix(torch.float64), n) if backend == "reference" else random
-    return RandomFeatures(whole, layer, layer_norm, depth, activation)
+    first: Projection = random
+    if not engine.closed_form:
+        first = GivenProjection(random.matrix(torch.float64), n)
+    return RandomFeatures(first, layer, layer_norm, depth, activation)
 
 
 @lru_cache(maxsize=256)
 def _random_layer_norm(
-    number: int, k: int, seed: int, draw: int, device: str, native: bool
+    number: int, k: int, seed: int, draw: int, device: str, engine: Engine
 ) -> float:
     """Kept, as texts of all lengths have the same deeper layers."""
     V = random_layer(
-        number, k, seed=seed, draw=draw, dtype=torch.float64, device=device, native=native
+        number, k, seed=seed, draw=draw, dtype=torch.float64, device=device, engine=engine
     )
     return largest_singular_value(V)

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Array, Inputs, Network, Texts
+from wsfast import _inputs, _values
+from wsfast._inputs import Inputs, Texts
 from wsfast._precision import full_precision, untraced
+from wsfast._values import Array
 from wsfast.engines import choose
+from wsfast.maps.network import Network, checked_activation, layers_of, network_of
 from wsfast.maps.random import random_features
 
 # The most features that deep random features have by default: their layers are k × k.
@@ -77,7 +79,7 @@ def rf_features(
     >>> wsfast.rf_features(torch.randn(5, 8), k=100).shape
     torch.Size([100])
     """
-    inputs = _checks.texts(X)
+    inputs = _inputs.texts(X)
     network = rf_network(V, inputs, activation, k, draws)
     return _features(inputs, network, seed, backend)
 
@@ -128,17 +130,17 @@ def drf_features(
     >>> wsfast.drf_features(torch.randn(5, 8), depth=2).shape
     torch.Size([40])
     """
-    inputs = _checks.texts(X)
+    inputs = _inputs.texts(X)
     network = drf_network(V, inputs, depth, activation, k, draws)
     return _features(inputs, network, seed, backend)
 
 
 def rf_network(V: Any, inputs: Inputs, activation: Any, k: Any, draws: Any) -> Network:
     """Random features as the user describes them, checked."""
-    return _checks.network(
+    return network_of(
         None if V is None else [V],
         inputs,
-        activation=_checks.activation(activation, inputs.device),
+        activation=checked_activation(activation, inputs.device),
         depth=1,
         gain=1.0,
         k=k,
@@ -150,12 +152,12 @@ def rf_network(V: Any, inputs: Inputs, activation: Any, k: Any, draws: Any) -> N
 def drf_network(V: Any, inputs: Inputs, depth: Any, activation: Any, k: Any, draws: Any) -> Network:
     """Deep random features as the user describes them, checked."""
     if V is not None:
-        V = _checks.layers(V, depth)
+        V = layers_of(V, depth)
         depth = len(V)
-    return _checks.network(
+    return network_of(
         V,
         inputs,
-        activation=_checks.activation(activation, inputs.device),
+        activation=checked_activation(activation, inputs.device),
         depth=DEFAULT_DEPTH if depth is None else depth,
         gain=2.0,
         k=k,
@@ -166,8 +168,8 @@ def drf_network(V: Any, inputs: Inputs, depth: Any, activation: Any, k: Any, dra
 
 @full_precision()
 def _features(inputs: Inputs, network: Network, seed: Any, backend: str | None) -> Any:
-    seed = _checks.seed(seed)
-    chosen = choose.resolve(backend, inputs.device, cpu_only=True)
+    seed = _values.seed(seed)
+    engine = choose.engine(backend, inputs.device, cpu_only=True)
     lengths = [len(text) for text in inputs.texts]
     widths = {network.features(n, inputs.d) for n in lengths}
     if len(widths) > 1:
@@ -179,12 +181,12 @@ def _features(inputs: Inputs, network: Network, seed: Any, backend: str | None) 
     for n in sorted(set(lengths)):
         where = [b for b, length in enumerate(lengths) if length == n]
         texts = torch.stack([inputs.texts[b] for b in where])
-        if chosen == "reference":
+        if not engine.closed_form:
             texts = texts.double()
         phi = torch.stack(
             [
                 random_features(
-                    network, n, inputs.d, r, seed=seed, device=inputs.device, backend=chosen
+                    network, n, inputs.d, r, seed=seed, device=inputs.device, engine=engine
                 ).features(texts)
                 for r in range(network.draws)
             ],
@@ -294,13 +296,13 @@ def _weights(
     dtype: Any,
     device: Any,
 ) -> list[Tensor]:
-    n, d = _checks.integer("n", n, low=1), _checks.integer("d", d, low=1)
-    seed = _checks.seed(seed)
-    _checks.real_dtype("dtype", dtype)
-    network = _checks.network(
+    n, d = _values.integer("n", n, low=1), _values.integer("d", d, low=1)
+    seed = _values.seed(seed)
+    _values.real_dtype("dtype", dtype)
+    network = network_of(
         None,
         None,
-        activation=_checks.activation("relu", torch.device(device)),
+        activation=checked_activation("relu", torch.device(device)),
         depth=depth,
         gain=gain,
         k=k,
@@ -308,10 +310,10 @@ def _weights(
         draws=draws,
     )
     device = torch.device(device)
-    backend = choose.resolve(None, device, cpu_only=True)
+    engine = choose.engine(None, device, cpu_only=True)
     of_draws: list[list[Tensor]] = []
     for r in range(network.draws):
-        drawn = random_features(network, n, d, r, seed=seed, device=device, backend=backend)
+        drawn = random_features(network, n, d, r, seed=seed, device=device, engine=engine)
         of_draws.append([drawn.projection.matrix(dtype), *drawn.layers(dtype)])
     layers = [torch.stack(layer) for layer in zip(*of_draws, strict=True)]
     return layers if network.has_draws else [layer[0] for layer in layers]

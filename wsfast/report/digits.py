@@ -31,6 +31,11 @@ def plus_minus(value: float, half: float, digits: int = _DIGITS) -> str:
     return f"{write(value, shared, digits)} ± {write(half, shared, digits)}"
 
 
+def percent(share: float) -> str:
+    """Write a share between 0 and 1."""
+    return f"{100 * share:.3g} %"
+
+
 def decimals(values: Iterable[float], digits: int = _DIGITS) -> int | None:
     """Decimals that give the largest `digits` significant digits; None where exponents serve."""
     sizes = [abs(value) for value in values if value and math.isfinite(value)]

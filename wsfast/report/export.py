@@ -10,11 +10,11 @@ from typing import Any, TextIO
 from wsfast.report.view import View
 
 CSV_COLUMNS = ("text", "position", "word", "S_i")
-CSV_COLUMNS_DRAWS = (*CSV_COLUMNS, "S_i_low", "S_i_high")
+CSV_COLUMNS_DRAWS = (*CSV_COLUMNS, "S_i_low", "S_i_high", "share_worst")
 
 
 def write_csv_header(stream: TextIO, *, draws: bool) -> None:
-    """Write the names of the columns; `draws` adds the ends of the interval."""
+    """Write the names of the columns; `draws` adds the interval and the share of the draws."""
     writer(stream).writerow(CSV_COLUMNS_DRAWS if draws else CSV_COLUMNS)
 
 
@@ -22,7 +22,9 @@ def write_csv_rows(stream: TextIO, text: int, view: View) -> None:
     """Write a row for each word of text number `text`; what is not finite is an empty cell."""
     rows = writer(stream)
     for row in view.rows:
-        numbers = [row.value] if view.draws is None else [row.value, row.low, row.high]
+        numbers: list[float | None] = [row.value]
+        if view.draws is not None:
+            numbers += [row.low, row.high, row.share_worst]
         rows.writerow([text, row.position, row.word, *map(finite, numbers)])
 
 
@@ -31,7 +33,7 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
 
     Keys: text, S, position, word (of the largest S_i), words (position, word, S_i for each), then
     those of `extra`. With draws, S and S_i are means, the word is the one with the largest mean,
-    and draws, S_low, S_high and, for each word, S_i_low and S_i_high are added.
+    and draws, S_low, S_high and, for each word, S_i_low, S_i_high and share_worst are added.
     """
     worst = view.worst
     record: dict[str, Any] = {
@@ -50,7 +52,7 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
             "S_i": row.value,
         }
         if view.draws is not None:
-            cells |= {"S_i_low": row.low, "S_i_high": row.high}
+            cells |= {"S_i_low": row.low, "S_i_high": row.high, "share_worst": row.share_worst}
         words.append(cells)
     return to_json({**record, "words": words, **extra})
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from wsfast._extras import import_extra
-from wsfast.report.digits import column, significant
+from wsfast.report.digits import column, percent, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.html import html_table, small
 from wsfast.report.scope import of_map
@@ -21,7 +21,7 @@ from wsfast.report.table import aligned, counted, printable
 from wsfast.results.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from wsfast.text.substitute import Replacement, Replacements
+    from wsfast.results.replacements import Replacement, Replacements
 
 CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
 _SHOWN = 5  # replacements in a repr
@@ -62,7 +62,7 @@ def describe(found: Replacements) -> str:
         lines.append(f"… and {len(rows) - _SHOWN} more")
     text = printable(found.embedded.text)
     head = text if len(text) <= _MOST_IN_REPR else f"{text[: _MOST_IN_REPR - 1]}…"
-    body = "\n  ".join([head, *lines, *gap_lines(found)])
+    body = "\n  ".join([head, *lines, *attained_lines(found)])
     return f"Replacements({body})"
 
 
@@ -73,7 +73,7 @@ def table(rows: Sequence[Replacement]) -> str:
     return "\n".join(aligned(lines, {2, 3, 4}))
 
 
-def gap_lines(found: Replacements) -> list[str]:
+def attained_lines(found: Replacements) -> list[str]:
     """Where the first word stands against the worst case over the ball, and what was left out."""
     first, ball = found.replacements[0], found.sensitivity
     S = float(ball.value.mean())
@@ -82,17 +82,13 @@ def gap_lines(found: Replacements) -> list[str]:
     left = [counted(split, "word") + " of several tokens"] if split else []
     left += [counted(punctuation, "punctuation mark")] if punctuation else []
     return [
-        f"{printable(first.new)!r} makes {_share(found.gap)} of S = {significant(S)}, "
+        f"{printable(first.new)!r} makes {percent(found.share_attained)} of S = {significant(S)}, "
         f"the worst case found{'' if everywhere else ' at these words'} "
         f"over the ball of radius sqrt(d) = {significant(ball.radius, 3)}",
-        f"and {_share(found.gap_at_distance)} of the worst case found over the ball of its own "
-        f"distance, {significant(first.distance, 3)}",
+        f"and {percent(found.share_attained_at_distance)} of the worst case found over the ball of "
+        f"its own distance, {significant(first.distance, 3)}",
         *([f"not replaced: {', '.join(left)}"] if left else []),
     ]
-
-
-def _share(gap: float) -> str:
-    return f"{100 * gap:.3g} %"
 
 
 def _arrow(row: Replacement) -> str:
@@ -127,17 +123,23 @@ def json_line(text: int, found: Replacements) -> str:
     """One line of JSON for text number `text`; NaN becomes null.
 
     Keys: text; replacements (position, old, new, value, distance, replaced: the text with the
-    replacement in it), in order; left_out (split, punctuation: words not replaced); gap,
-    gap_at_distance; S (the worst case over the ball; with draws, the mean), radius (of that ball);
+    replacement in it), in order; left_out (split, punctuation: words not replaced);
+    share_attained, share_attained_at_distance, and both as gap, gap_at_distance, as version 0.1
+    called them; S (the worst case over the ball; with draws, the mean), radius (of that ball);
     model, layer, info.
     """
     values = found.sensitivity.value
+    attained, at_distance = (
+        finite(share) for share in (found.share_attained, found.share_attained_at_distance)
+    )
     record = {
         "text": text,
         "replacements": [_record(row) for row in found.replacements],
         "left_out": found.left_out._asdict(),
-        "gap": finite(found.gap),
-        "gap_at_distance": finite(found.gap_at_distance),
+        "share_attained": attained,
+        "share_attained_at_distance": at_distance,
+        "gap": attained,
+        "gap_at_distance": at_distance,
         "S": finite(float(values.mean())),
         "radius": found.sensitivity.radius,
         "model": found.embedded.model,
@@ -175,11 +177,11 @@ def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
         [*cells, *([printable(row.text)] if again else [])]
         for cells, row in zip(_cells(rows), rows, strict=True)
     ]
-    gaps = "".join(f"<p>{escape(line)}</p>" for line in gap_lines(found))
+    attained = "".join(f"<p>{escape(line)}</p>" for line in attained_lines(found))
     shown = f'<p dir="auto">{escape(printable(text))}</p>'
     table = html_table([*names, *(["text"] if again else [])], lines)
     more = next_best(found.result, 0, (row.new for row in rows))
-    return f"{shown}{table}{more}{gaps}{small(f'(changes {of_map(found.result.info)})')}"
+    return f"{shown}{table}{more}{attained}{small(f'(changes {of_map(found.result.info)})')}"
 
 
 def _picture(found: Replacements) -> str:

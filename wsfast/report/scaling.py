@@ -49,7 +49,7 @@ def describe(result: ScalingResult) -> str:
     return "\n  ".join([head, *table]) + ")"
 
 
-def plot_laws(result: ScalingResult, ax: Axes | None, along: str) -> Axes:
+def plot(result: ScalingResult, ax: Axes | None = None, *, along: str) -> Axes:
     """Draw means over n or d; see :meth:`wsfast.ScalingResult.plot`."""
     ax = new_axes(_INCHES) if ax is None else ax
     ax.set_xscale("log")

@@ -11,9 +11,20 @@ _MAPS = {
 }
 
 
+_CHANGES = {
+    "mask": "each word hidden in turn",
+    "zero": "each word replaced by 0 in turn",
+    "mean": "each word replaced by the mean word in turn",
+}
+
+
 def scope(info: dict[str, Any]) -> str:
     """Say in a few words what S and S_i tell, from the `info` of a result."""
-    return f"{of_map(info)}; found by search, a lower bound"
+    if "perturbation" not in info:
+        return f"{of_map(info)}; found by search, a lower bound"
+    kind = info["perturbation"]
+    rows = "" if info.get("rows", "all") == "all" else ", its own row left out"
+    return f"{of_map(info)}; {_CHANGES.get(kind, f'each word changed by {kind} in turn')}{rows}"
 
 
 def of_map(info: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from wsfast.report.scope import of_map
 from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
 from wsfast.results.arrays import to_numpy
 from wsfast.results.axes import index, words_of
-from wsfast.studies.substitution.ranking import LEADERS
+from wsfast.results.substitution import LEADERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ class _Grid(NamedTuple):
     best: int | None
 
 
-def plot_pairs(
+def plot(
     result: SubstitutionResult, ax: Axes | None = None, *, text: int = 0, draw: int = 0
 ) -> Axes:
     """Heat map of a result; see :meth:`wsfast.SubstitutionResult.plot`."""

@@ -9,16 +9,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast.report import digits
-from wsfast.report.scope import scope
 from wsfast.report.shade import legend, shades
-from wsfast.report.view import View, view_of
-from wsfast.results.arrays import to_numpy
+from wsfast.report.view import View
 from wsfast.results.axes import HasAxes, size
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from wsfast.results.sensitivity import SensitivityResult
 
 # xterm-256 backgrounds from pale yellow to red; black text is readable on all of them.
 _BACKGROUNDS = (230, 229, 222, 215, 208, 202, 196)
@@ -28,15 +24,20 @@ _JOINERS = "\u200c\u200d"
 
 
 def word_table(view: View) -> str:
-    """Columns position, word, S_i (and the half width of its interval), the worst word marked."""
+    """Columns position, word and S_i, the worst word marked.
+
+    Of draws also the half width of the interval, and in which share of them a word is the worst.
+    """
     worst = view.worst
-    header = ["position", "word", "S_i"] + (["±"] if view.draws else [])
+    header = ["position", "word", "S_i"] + (["±", "worst in"] if view.draws else [])
     lines = [header]
     places = digits.decimals(row.value for row in view.rows)
     for row in view.rows:
         cells = [str(row.position), printable(row.label), digits.write(row.value, places)]
         if row.low is not None and row.high is not None:
             cells.append(digits.write((row.high - row.low) / 2, places))
+        if row.share_worst is not None:
+            cells.append(digits.percent(row.share_worst))
         lines.append(cells)
     marks = [""] + ["  <- worst" if row is worst else "" for row in view.rows]
     return "\n".join(line + mark for line, mark in zip(aligned(lines, {1}), marks, strict=True))
@@ -93,26 +94,6 @@ def printable(text: str) -> str:
         for c in spaced
     )
     return "".join(shown)
-
-
-def describe(result: SensitivityResult) -> str:
-    """S and its word (or the range of S); sizes, radius and backend; what S is one of."""
-    values = to_numpy(result.value)
-    if values.size == 1:
-        head = summary(view_of(result, draw=0))
-    else:
-        low, high = digits.column(extremes(values))
-        head = f"S from {low} to {high}"
-    parts = [
-        *sizes(result, int(result.per_word.shape[-1])),
-        f"d = {int(result.delta.shape[-1])}",
-        f"radius {result.radius:.4g}",
-    ]
-    if result.upper is not None:
-        parts.append(f"at most {extremes(to_numpy(result.upper))[1]:.4g}")
-    if "backend" in result.info:
-        parts.append(f"backend {result.info['backend']}")
-    return f"SensitivityResult({head}\n  {', '.join(parts)}\n  {scope(result.info)})"
 
 
 def extremes(values: np.ndarray[Any, Any]) -> tuple[float, float]:

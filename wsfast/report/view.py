@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wsfast.report.scope import scope
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """S_i of one position; `low` and `high` end the interval where draws were averaged."""
+    """S_i of one position.
+
+    Where draws were averaged, `low` and `high` end its interval, and `share_worst` is the share of
+    the draws in which the word is the worst.
+    """
 
     position: int
     word: str
     value: float
     low: float | None = None
     high: float | None = None
+    share_worst: float | None = None
 
     @property
     def label(self) -> str:
@@ -65,11 +70,21 @@ def view_of(result: SensitivityResult, *, text: int = 0, draw: int | None = None
     which = index(result, "draws", draw or 0, also="None or ")
 
     if draw is None and draws is not None and draws > 1:
-        each, whole = result.over_draws(of="per_word"), result.over_draws()
-        value, low, high = (
-            float(to_numpy(part)[one]) for part in (whole.mean, whole.low, whole.high)
+        # Of this text alone: those of a long list are summed up one by one.
+        alone = replace(
+            result,
+            upper=None,
+            words=None,
+            value=result.value[one],
+            per_word=result.per_word[one],
+            position=result.position[one],
+            delta=result.delta[one],
+            axes=("draws",),
         )
-        columns = [to_numpy(part)[one].tolist() for part in (each.mean, each.low, each.high)]
+        each, whole = alone.over_draws(of="per_word"), alone.over_draws()
+        value, low, high = (float(part) for part in (whole.mean, whole.low, whole.high))
+        parts = (each.mean, each.low, each.high, each.share_worst)
+        columns = [part.tolist() for part in parts if part is not None]
         words = words_of(result, text, len(columns[0]))
         cells = zip(words, *columns, strict=False)
         rows = [Row(i, word, *numbers) for i, (word, *numbers) in enumerate(cells)]

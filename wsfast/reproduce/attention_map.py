@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
 
-from wsfast import raf_sensitivity, rf_features, rf_sensitivity
 from wsfast._progress import progress_bar
-from wsfast.report.attention import save_comparison
+from wsfast.maps.random_features import rf_features
+from wsfast.report.comparison import save_figure
 from wsfast.reproduce import claims, estimate, report, tables
 from wsfast.reproduce.claims import Claim
 from wsfast.reproduce.estimate import Work
 from wsfast.reproduce.folder import cells_of
 from wsfast.reproduce.seeds import draw_seed
+from wsfast.reproduce.settings import MapSettings
 from wsfast.reproduce.tables import Table
-from wsfast.text import Comparison, compare, embed
+from wsfast.results.comparison import Comparison
+from wsfast.studies.sensitivity import raf_sensitivity, rf_sensitivity
+from wsfast.text import compare, embed
 
 TITLE = "Attention maps of two texts that differ in one word"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that the numbers depend on."""
-
-    model: str
-    draws: int  # of random weights
-    seed: int = 0
-    a: str = "I love her much"
-    b: str = "I love her smile"
 
 
 class Draw(NamedTuple):
@@ -47,12 +39,12 @@ class Draw(NamedTuple):
     rf_worst: float
 
 
-def settings(model: str, seed: int, *, quick: bool) -> Settings:
+def settings(model: str, seed: int, *, quick: bool) -> MapSettings:
     """Settings of the command; a quick run has fewer draws."""
-    return Settings(model, draws=20 if quick else 100, seed=seed)
+    return MapSettings(model, draws=20 if quick else 100, seed=seed)
 
 
-def run(settings: Settings, out: Path, command: str, *, progress: bool = False) -> None:
+def run(settings: MapSettings, out: Path, command: str, *, progress: bool = False) -> None:
     """Write report.md, tables and pictures into `out`."""
     start = time.perf_counter()
     cells_of(out, "attention-map", asdict(settings))
@@ -81,7 +73,7 @@ def run(settings: Settings, out: Path, command: str, *, progress: bool = False) 
     files = [name for table in _tables(draws, first) for name in tables.write(table, out)]
     pictures = ["attention_maps.png", "attention_maps.svg"]
     for name in pictures:
-        save_comparison(first, out / name)
+        save_figure(first, out / name)
     report.write(
         out,
         TITLE,

@@ -68,7 +68,7 @@ def reviews(model: str, count: int, n: int, seed: int, *, progress: bool = False
             bar.update(1)
     if len(texts) < count:
         raise ValueError(
-            f"dataset: expected {count} reviews of at least {n} tokens, there are {len(texts)}"
+            f"dataset must have {count} reviews of at least {n} tokens, got {len(texts)}"
         )
     return Sample(torch.stack(texts), labels, short, repeated)
 

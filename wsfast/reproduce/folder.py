@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from wsfast._folder import keep_settings, machine
+from wsfast._config import machine
+from wsfast._folder import keep_settings
 from wsfast._version import __version__
 
 _SETTINGS = "settings.json"

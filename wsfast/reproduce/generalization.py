@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,50 +16,16 @@ from wsfast.reproduce import data, estimate, generalization_report
 from wsfast.reproduce.data import Sample
 from wsfast.reproduce.folder import cells_of
 from wsfast.reproduce.seeds import draw_seed
+from wsfast.reproduce.settings import GeneralizationSettings, Run
 
 # Of what is timed for the estimate.
 _TIMED_TEXTS = 60
 _TIMED_FEATURES = 2048
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that the numbers depend on."""
-
-    dataset: str  # "imdb" or "synthetic"
-    model: str | None  # of imdb
-    d: int
-    ns: tuple[int, ...]
-    N: int  # texts to learn from
-    T: int  # texts of which a word changes
-    draws: int
-    maps: tuple[str, ...]
-    quick: bool
-    seed: int = 0
-    position: int = 0  # of the word that changes, as in the paper
-
-
-class Cell(NamedTuple):
-    """One draw of one map for texts of one length."""
-
-    map: str
-    n: int
-    draw: int
-
-    @property
-    def kind(self) -> str:
-        """What all of its draws are called."""
-        return f"{self.map}, n = {self.n}"
-
-    @property
-    def file(self) -> str:
-        """Name of the file that keeps it."""
-        return f"{self.map}-n{self.n}-draw{self.draw}.npz"
-
-
-def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Settings:
+def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> GeneralizationSettings:
     """Settings of the command: the paper's, or small ones for a quick run."""
-    return Settings(
+    return GeneralizationSettings(
         dataset=dataset,
         model=model,
         d=(64 if quick else 384) if model is None else data.dimension(model),
@@ -73,13 +39,15 @@ def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Sett
     )
 
 
-def run(settings: Settings, out: Path, command: str, *, progress: bool = False) -> None:
+def run(
+    settings: GeneralizationSettings, out: Path, command: str, *, progress: bool = False
+) -> None:
     """Write report.md, tables and pictures into `out`; finished cells there are taken over."""
     start = time.perf_counter()
     folder = cells_of(out, "generalization", asdict(settings))
     samples = {n: _sample(settings, n, progress) for n in settings.ns}
     cells = [
-        Cell(name, n, draw)
+        Run(name, n, draw)
         for n in settings.ns
         for name in settings.maps
         for draw in range(settings.draws)
@@ -105,7 +73,7 @@ def run(settings: Settings, out: Path, command: str, *, progress: bool = False) 
     )
 
 
-def _sample(settings: Settings, n: int, progress: bool) -> Sample:
+def _sample(settings: GeneralizationSettings, n: int, progress: bool) -> Sample:
     """Texts to learn from, then those of which a word changes."""
     count = settings.N + settings.T
     if settings.model is None:
@@ -114,9 +82,9 @@ def _sample(settings: Settings, n: int, progress: bool) -> Sample:
 
 
 def _experiment(
-    settings: Settings,
+    settings: GeneralizationSettings,
     sample: Sample,
-    cell: Cell,
+    cell: Run,
     *,
     N: int | None = None,
     T: int | None = None,
@@ -144,7 +112,9 @@ def _experiment(
 # -- how long it takes -----------------------------------------------------------------------------
 
 
-def _estimate(settings: Settings, samples: dict[int, Sample], left: list[Cell]) -> dict[str, float]:
+def _estimate(
+    settings: GeneralizationSettings, samples: dict[int, Sample], left: list[Run]
+) -> dict[str, float]:
     """Seconds of a cell of each kind that is left.
 
     Learning and searching are told apart by timing one text of which a word changes, then two.
@@ -165,7 +135,7 @@ def _estimate(settings: Settings, samples: dict[int, Sample], left: list[Cell]) 
     return seconds
 
 
-def _operations(settings: Settings, cell: Cell, N: int, k: int) -> float:
+def _operations(settings: GeneralizationSettings, cell: Run, N: int, k: int) -> float:
     """Features of N texts, their Gram matrix, and solving with it."""
     words = cell.n * settings.d
     # Making a number of V takes as long as so many products with it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from wsfast.reproduce.data import Sample
-    from wsfast.reproduce.generalization import Cell, Settings
+    from wsfast.reproduce.settings import GeneralizationSettings, Run
 
 TITLE = "Texts whose label one word turns round"
 REACHED = 0.01  # an Err below this is 0: 4 is that of a model which does not see the change
@@ -33,9 +33,9 @@ _NAMES = {"raf": "RAF", "rf": "RF"}
 
 def write(
     out: Path,
-    settings: Settings,
+    settings: GeneralizationSettings,
     samples: Mapping[int, Sample],
-    results: Mapping[Cell, GeneralizationResult],
+    results: Mapping[Run, GeneralizationResult],
     *,
     command: str,
     seconds: float,
@@ -73,7 +73,9 @@ def write(
 class Findings:
     """Figures of each draw, averaged over the texts of which a word changes."""
 
-    def __init__(self, settings: Settings, results: Mapping[Cell, GeneralizationResult]) -> None:
+    def __init__(
+        self, settings: GeneralizationSettings, results: Mapping[Run, GeneralizationResult]
+    ) -> None:
         self.settings = settings
         self._results = results
 
@@ -168,7 +170,7 @@ def _claims_of(found: Findings, n: int, training: str) -> list[Claim]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _trials(settings: Settings, results: Mapping[Cell, GeneralizationResult]) -> Table:
+def _trials(settings: GeneralizationSettings, results: Mapping[Run, GeneralizationResult]) -> Table:
     header = ("map", "n", "N", "draw", "trial", "training", "minimised", "position", *FIGURES)
     rows = []
     for cell, result in results.items():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -17,7 +16,8 @@ from wsfast.reproduce import data, estimate, sensitivity_report
 from wsfast.reproduce.estimate import Work
 from wsfast.reproduce.folder import cells_of
 from wsfast.reproduce.seeds import draw_seed
-from wsfast.studies.scaling.store import Cell
+from wsfast.reproduce.settings import SensitivitySettings, Series, SeriesCell
+from wsfast.results.cells import Cell
 from wsfast.studies.scaling.study import scaling
 
 # The longest text of a quick run, and the most features n d of it where k = n d.
@@ -25,49 +25,7 @@ _QUICK_LENGTH = 48
 _QUICK_WIDTH = 7680
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that the numbers depend on."""
-
-    dataset: str  # "imdb" or "synthetic"
-    model: str | None  # of imdb
-    ds: tuple[int, ...]
-    ns: tuple[int, ...]
-    replicates: int  # texts, each with a draw of the weights of its own
-    k: int  # features of rf and drf where their number is fixed
-    depths: tuple[int, ...]  # of drf
-    ns_wide: tuple[int, ...]  # for rf with k = n d, which costs n² d²
-    replicates_wide: int
-    seed: int = 0
-
-
-class Series(NamedTuple):
-    """One curve: a map with its options, S over n."""
-
-    name: str
-    map: str
-    ns: tuple[int, ...]
-    replicates: int
-    options: dict[str, Any]
-
-    def operations(self, n: int, d: int) -> float:
-        """What a cell costs, in some unit of this series."""
-        if self.map not in ("rf", "drf"):
-            return n * n * (8 * d + 1700) + n * d * d + 6e6
-        k = self.options["k"] or n * d
-        layers = self.options.get("depth", 1) - 1
-        return float(n * k * (d + layers * k)) + 1e6
-
-
-class Point(NamedTuple):
-    """One cell of a series; text and weights are those of its replicate."""
-
-    series: str
-    replicate: int
-    cell: Cell
-
-
-def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Settings:
+def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> SensitivitySettings:
     """Settings of the command; a quick run has fewer and smaller texts."""
     random_ds = (64, 128) if quick else (192, 384, 768)
     ds = random_ds if model is None else (data.dimension(model),)
@@ -76,10 +34,12 @@ def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Sett
     last = max(ds[0] // 4, 2 * first)
     if not quick:
         ns = _spread(first, last, 6)
-        return Settings(dataset, model, ds, ns, 10, 2048, (2, 4), ns, 3, seed)
+        return SensitivitySettings(dataset, model, ds, ns, 10, 2048, (2, 4), ns, 3, seed)
     ns = _spread(first, min(last, _QUICK_LENGTH), 3)
     widest = max(2, min(ns[-1], _QUICK_WIDTH // ds[-1]))
-    return Settings(dataset, model, ds, ns, 4, 512, (2, 3), (widest // 2, widest), 3, seed)
+    return SensitivitySettings(
+        dataset, model, ds, ns, 4, 512, (2, 3), (widest // 2, widest), 3, seed
+    )
 
 
 def _spread(first: int, last: int, count: int) -> tuple[int, ...]:
@@ -87,7 +47,7 @@ def _spread(first: int, last: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(n) for n in np.geomspace(first, last, count)}))
 
 
-def series_of(settings: Settings) -> list[Series]:
+def series_of(settings: SensitivitySettings) -> list[Series]:
     """The curves, in the order of tables and legends."""
     ns, count, k = settings.ns, settings.replicates, settings.k
     return [
@@ -102,7 +62,7 @@ def series_of(settings: Settings) -> list[Series]:
     ]
 
 
-def run(settings: Settings, out: Path, command: str, *, progress: bool = False) -> None:
+def run(settings: SensitivitySettings, out: Path, command: str, *, progress: bool = False) -> None:
     """Write report.md, tables and pictures into `out`; finished cells there are taken over."""
     start = time.perf_counter()
     cells = cells_of(out, "sensitivity", asdict(settings))
@@ -123,7 +83,7 @@ def run(settings: Settings, out: Path, command: str, *, progress: bool = False) 
     with progress_bar(sum(parts), "part", progress) as bar:
         for (one, d, n, replicate), part in zip(keys, parts, strict=True):
             points.append(
-                Point(one.name, replicate, _cell(one, d, n, replicate, settings, texts, cells))
+                SeriesCell(one.name, replicate, _cell(one, d, n, replicate, settings, texts, cells))
             )
             bar.update(part)
     sensitivity_report.write(
@@ -150,7 +110,7 @@ def _cell(
     d: int,
     n: int,
     replicate: int,
-    settings: Settings,
+    settings: SensitivitySettings,
     texts: Tensor | None,
     cells: Path | None,
 ) -> Cell:
@@ -169,7 +129,7 @@ def _cell(
     return result.rows[0]
 
 
-def _work(one: Series, settings: Settings, texts: Tensor | None) -> Work:
+def _work(one: Series, settings: SensitivitySettings, texts: Tensor | None) -> Work:
     """What is to be done for a series, and pieces of it."""
     sizes = sorted((one.operations(n, d), n, d) for d in settings.ds for n in one.ns)
     return Work(

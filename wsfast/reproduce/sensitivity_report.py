@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from wsfast.reproduce.data import Sample
-    from wsfast.reproduce.sensitivity import Point, Series, Settings
+    from wsfast.reproduce.settings import SensitivitySettings, Series, SeriesCell
 
 TITLE = "Word sensitivity against the number of words"
 TOLERANCE = 0.05  # of a slope: a law holds for large n, and these n are not
@@ -30,9 +30,9 @@ _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 def write(
     out: Path,
-    settings: Settings,
+    settings: SensitivitySettings,
     series: Sequence[Series],
-    points: Sequence[Point],
+    points: Sequence[SeriesCell],
     *,
     sample: Sample | None,
     command: str,
@@ -73,7 +73,7 @@ class Findings:
     """Slopes, means and differences between series, from the cells."""
 
     def __init__(
-        self, settings: Settings, series: Sequence[Series], points: Sequence[Point]
+        self, settings: SensitivitySettings, series: Sequence[Series], points: Sequence[SeriesCell]
     ) -> None:
         self.settings = settings
         self.series = list(series)
@@ -243,7 +243,7 @@ def _exp(interval: Interval) -> Interval:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _cells(points: Sequence[Point]) -> Table:
+def _cells(points: Sequence[SeriesCell]) -> Table:
     header = ("series", "map", "k", "n", "d", "replicate", "S", "position", "upper")
     rows = [
         (name, cell.map, cell.k, cell.n, cell.d, replicate, cell.S, cell.position, cell.upper)

@@ -44,7 +44,7 @@ def index(result: HasAxes, axis: str, number: int, *, also: str = "") -> tuple[i
     count = size(result, axis)
     last = (count or 1) - 1
     if not 0 <= number <= last:
-        raise ValueError(f"{axis[:-1]}: expected {also}0 to {last}, got {number}")
+        raise ValueError(f"{axis[:-1]} must be {also}from 0 to {last}, got {number}")
     return () if count is None else (number,)
 
 
@@ -72,7 +72,7 @@ def labels(
         return labelled
     if len(words) != values.shape[0]:
         raise ValueError(
-            f"words: expected {values.shape[0]} lists, one for each text, got {len(words)}"
+            f"words must hold {values.shape[0]} lists, one for each text, got {len(words)}"
         )
     labelled = [[str(word) for word in one] for one in words]
     for text, one in enumerate(labelled):
@@ -91,7 +91,7 @@ def single(result: HasAxes, name: str) -> float:
     values = to_numpy(result.value)
     if values.size != 1:
         raise ValueError(
-            f"float(): expected a single {name}, this result has {values.size} (axes {result.axes})"
+            f"float() must be of a single {name}, got {values.size} (axes {result.axes})"
         )
     return float(values.reshape(()))
 
@@ -101,4 +101,4 @@ def _check(labelled: list[str], values: Array, name: str) -> None:
     n = int(values.shape[-1])
     padding = to_numpy(values)[..., len(labelled) :]
     if len(labelled) > n or not np.isnan(padding).all():
-        raise ValueError(f"{name}: expected a label for each of {n} positions, got {len(labelled)}")
+        raise ValueError(f"{name} must hold a label for each of {n} positions, got {len(labelled)}")

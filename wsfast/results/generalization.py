@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wsfast import _values
 from wsfast._extras import import_extra
 from wsfast.results import storage
 from wsfast.results.arrays import Array, to_numpy
 from wsfast.results.intervals import DrawSummary, summarize
+from wsfast.results.shown import shown_by
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -117,7 +119,8 @@ class GeneralizationResult:
         ValueError
             If there is only one trial of one draw, or `confidence` is not between 0 and 1.
         """
-        count = self._count()
+        confidence = _values.confidence(confidence)
+        count = int(np.prod(self.error.shape[:-2]))
         if count < 2:
             raise ValueError(
                 "summary: an interval needs several trials or draws, this result has one of each: "
@@ -193,23 +196,5 @@ class GeneralizationResult:
             axes=tuple(meta["axes"]),
         )
 
-    def _count(self) -> int:
-        return int(np.prod(to_numpy(self.error).shape[:-2]))
-
     def __repr__(self) -> str:
-        from wsfast.report import digits
-        from wsfast.report.table import aligned, counted
-
-        lines = [["training", "minimised", "loss", "error", "alignment", "gamma"]]
-        shape = (self._count(), len(self.trainings), len(self.losses))
-        means = {
-            name: to_numpy(getattr(self, name)).reshape(shape).mean(0) for name in lines[0][2:]
-        }
-        names = [[training, loss] for training in self.trainings for loss in self.losses]
-        columns = [digits.column(means[name].ravel().tolist(), 4) for name in lines[0][2:]]
-        lines += [[*name, *cells] for name, *cells in zip(names, *columns, strict=True)]
-        sizes = [counted(int(self.error.shape[k]), axis[:-1]) for k, axis in enumerate(self.axes)]
-        of = f", means over {' and '.join(sizes)}" if sizes else ""
-        facts = [f"{self.info['map']}", f"N = {self.info['N']}", f"radius {self.radius:.4g}"]
-        table = "\n".join("  " + line for line in aligned(lines, {0, 1}))
-        return f"GeneralizationResult({', '.join(facts)}{of}\n{table})"
+        return shown_by("generalization").describe(self)

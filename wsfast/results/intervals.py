@@ -25,6 +25,9 @@ class DrawSummary:
         R, how many draws there were.
     confidence : float
         Coverage of the interval.
+    share_worst : tensor or array, optional
+        Of every S_i: in which share of the draws S is attained there, between 0 and 1; of words
+        with equal S_i the first counts. NaN where `mean` is.
     """
 
     mean: Array
@@ -33,6 +36,7 @@ class DrawSummary:
     high: Array
     draws: int
     confidence: float
+    share_worst: Array | None = None
 
 
 def summarize(values: Array, axis: int, confidence: float) -> DrawSummary:
@@ -41,13 +45,11 @@ def summarize(values: Array, axis: int, confidence: float) -> DrawSummary:
     Raises
     ------
     ValueError
-        If `confidence` is not between 0 and 1, or there are fewer than two draws.
+        If there are fewer than two draws.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected a number between 0 and 1, got {confidence!r}")
     draws = int(values.shape[axis])
     if draws < 2:
-        raise ValueError(f"draws: an interval needs at least 2 draws of W, got {draws}")
+        raise ValueError(f"draws must be at least 2 for an interval, got {draws}")
     factor = t_factor(confidence, draws - 1) / math.sqrt(draws)
     if isinstance(values, torch.Tensor):
         exact = values.detach().double()
@@ -61,3 +63,16 @@ def summarize(values: Array, axis: int, confidence: float) -> DrawSummary:
     parts = (summary.mean, summary.std, summary.low, summary.high)
     mean_, std_, low_, high_ = (to_numpy(part) for part in parts)
     return DrawSummary(mean_, std_, low_, high_, draws, confidence)
+
+
+def share_of_draws(position: Array, axis: int, mean: Array) -> Array:
+    """In which share of the draws along `axis` each of n places is the `position` (..., R, ...).
+
+    It has the shape (..., n), the dtype and the NaN of `mean`.
+    """
+    if isinstance(position, torch.Tensor) and isinstance(mean, torch.Tensor):
+        places = torch.arange(mean.shape[-1], device=position.device)
+        share = (position[..., None] == places).double().mean(axis)
+        return share.to(mean.dtype).masked_fill(mean.isnan(), math.nan)
+    place, like = (torch.from_numpy(to_numpy(array)) for array in (position, mean))
+    return to_numpy(share_of_draws(place, axis, like))

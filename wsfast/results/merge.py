@@ -60,7 +60,7 @@ def _checked_starts(
     n = values.shape[-1]
     if not (spans and joined and stops[-1] <= n and np.isnan(values[..., stops[-1] :]).all()):
         raise ValueError(
-            f"word_spans of text {text}: expected spans that cover the {n} positions of the result "
+            f"word_spans of text {text} must cover the {n} positions of the result "
             f"one after the other, got {spans}"
         )
     return starts

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wsfast import _checks
-from wsfast._checks import scaling as checks
+from wsfast import _values
 from wsfast._extras import import_extra
 from wsfast._files import write_whole
 from wsfast.results import storage
+from wsfast.results.cells import Cell, table_order
 from wsfast.results.intervals import summarize
+from wsfast.results.shown import shown_by
 from wsfast.results.slope import Slope, fit
-from wsfast.studies.scaling.store import Cell, table_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ class ScalingResult:
         for one, other in pairwise(ordered):
             if table_order(one) == table_order(other):
                 raise ValueError(
-                    f"rows: expected each cell once, got two of map {one.map!r}, n = {one.n}, "
+                    f"rows must hold each cell once, got two of map {one.map!r}, n = {one.n}, "
                     f"d = {one.d}, text {one.text}, draw {one.draw}"
                 )
         object.__setattr__(self, "rows", tuple(ordered))
@@ -107,7 +107,7 @@ class ScalingResult:
             for name, settings in result.info.items():
                 if info.setdefault(name, settings) != settings:
                     raise ValueError(
-                        f"results: the settings of the map {name!r} differ between two of them: "
+                        f"results must have one set of settings for the map {name!r}, got "
                         f"{info[name]} and {settings}"
                     )
         return cls(tuple(rows), info)
@@ -154,14 +154,14 @@ class ScalingResult:
             For fewer than two values of the variable, an S that is NaN or zero, or options outside
             of these.
         """
-        along = checks.along(along)
-        confidence = checks.confidence(confidence)
-        resamples = _checks.integer("resamples", resamples, low=1)
-        seed = _checks.seed(seed)
-        name = checks.one_of("map", map, {cell.map: None for cell in self.rows})
+        along = _values.one_of("along", along, ("n", "d"))
+        confidence = _values.confidence(confidence)
+        resamples = _values.integer("resamples", resamples, low=1)
+        seed = _values.seed(seed)
+        name = _asked("map", map, {cell.map: None for cell in self.rows})
         rows = [cell for cell in self.rows if cell.map == name]
         other = "d" if along == "n" else "n"
-        fixed = checks.one_of("at", at, sorted({getattr(cell, other) for cell in rows}))
+        fixed = _asked("at", at, sorted({getattr(cell, other) for cell in rows}))
         return fit(
             [cell for cell in rows if getattr(cell, other) == fixed],
             along,
@@ -178,7 +178,7 @@ class ScalingResult:
         ValueError
             If `confidence` is not between 0 and 1.
         """
-        confidence = checks.confidence(confidence)
+        confidence = _values.confidence(confidence)
         return [
             _mean(list(cells), confidence)
             for _, cells in groupby(self.rows, key=lambda cell: (cell.map, cell.n, cell.d))
@@ -208,9 +208,9 @@ class ScalingResult:
         ValueError
             For any other `along`.
         """
-        from wsfast.report.scaling import plot_laws
-
-        return plot_laws(self, ax, checks.along(along))
+        along = _values.one_of("along", along, ("n", "d"))
+        drawn: Axes = shown_by("scaling").plot(self, ax, along=along)
+        return drawn
 
     def to_frame(self) -> DataFrame:
         """Give the table as a pandas DataFrame; `upper` is NaN and `k` missing where there is none.
@@ -275,9 +275,16 @@ class ScalingResult:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        from wsfast.report.scaling import describe
+        return shown_by("scaling").describe(self)
 
-        return describe(self)
+
+def _asked(name: str, value: Any, there: Collection[Any]) -> Any:
+    """`value`, one of those that are `there`; None stands for the only one."""
+    if not there:
+        raise ValueError("rows must hold at least one cell, got none")
+    if value is None and len(there) == 1:
+        return next(iter(there))
+    return _values.one_of(name, value, there)
 
 
 def _mean(cells: Sequence[Cell], confidence: float) -> Mean:

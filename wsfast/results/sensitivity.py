@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from wsfast.results import axes, storage
-from wsfast.results.arrays import Array
-from wsfast.results.intervals import DrawSummary, summarize
+import numpy as np
+
+from wsfast import _values
+from wsfast.results import axes, frames, storage
+from wsfast.results.arrays import Array, to_numpy
+from wsfast.results.intervals import DrawSummary, share_of_draws, summarize
 from wsfast.results.merge import merge_positions
+from wsfast.results.shown import shown_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,13 +109,13 @@ class SensitivityResult:
             listed = list(texts) if isinstance(texts, Sequence) else [texts]
             if len(listed) != self.per_word.shape[0]:
                 raise ValueError(
-                    f"texts: expected {self.per_word.shape[0]} embedded texts, got {len(listed)}"
+                    f"texts must hold {self.per_word.shape[0]} embedded texts, got {len(listed)}"
                 )
             spans = [text.word_spans for text in listed]
             words: list[Any] = [list(text.words) for text in listed]
         else:
             if isinstance(texts, Sequence):
-                raise ValueError(f"texts: expected one embedded text, got {len(texts)} in a list")
+                raise ValueError(f"texts must be one embedded text, got {len(texts)} in a list")
             spans, words = [texts.word_spans], list(texts.words)
         batched = "texts" in self.axes
 
@@ -133,19 +137,24 @@ class SensitivityResult:
         confidence : float
             Coverage of the interval, between 0 and 1.
         of : {"value", "per_word"}
-            Summarize S, (B?, R) to (B?,), or every S_i, (B?, R, n) to (B?, n).
+            Summarize S, (B?, R) to (B?,), or every S_i, (B?, R, n) to (B?, n). Of every S_i the
+            summary also has `share_worst`: the word that is worst under one W may be so by chance.
 
         Raises
         ------
         ValueError
             If there is no draws axis, or fewer than two draws.
         """
-        if of not in ("value", "per_word"):
-            raise ValueError(f'of: expected "value" or "per_word", got {of!r}')
+        confidence = _values.confidence(confidence)
+        _values.one_of("of", of, ("value", "per_word"))
         if "draws" not in self.axes:
             raise ValueError("over_draws: this result has one W and no draws; pass draws=R, R >= 2")
-        values: Array = getattr(self, of)
-        return summarize(values, self.axes.index("draws"), confidence)
+        axis = self.axes.index("draws")
+        if of == "value":
+            return summarize(self.value, axis, confidence)
+        summary = summarize(self.per_word, axis, confidence)
+        share = share_of_draws(self.position, axis, summary.mean)
+        return replace(summary, share_worst=share)
 
     def to_frame(self) -> DataFrame:
         """Give every S_i as a pandas DataFrame, a row for each position that was searched.
@@ -159,9 +168,14 @@ class SensitivityResult:
         ImportError
             If pandas is not installed; the message has the pip command.
         """
-        from wsfast.report.frames import of_sensitivity
-
-        return of_sensitivity(self)
+        S = to_numpy(self.per_word)
+        known = np.nonzero(~np.isnan(S))
+        columns = frames.places(self, known, known[-1], S.shape[-1])
+        columns["S_i"] = S[known]
+        if self.upper is not None:
+            columns["upper"] = to_numpy(self.upper)[known]
+        columns["worst"] = known[-1] == to_numpy(self.position)[known[:-1]]
+        return frames.frame(columns)
 
     def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int | None = None) -> Axes:
         """Draw S_i of one text as bars.
@@ -187,9 +201,8 @@ class SensitivityResult:
         ValueError
             If there is no such text or draw.
         """
-        from wsfast.report.plot import plot_words
-
-        return plot_words(self, ax, text=text, draw=draw)
+        drawn: Axes = shown_by("sensitivity").plot(self, ax, text=text, draw=draw)
+        return drawn
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to `path`, a .npz file with JSON metadata and no pickle.
@@ -231,11 +244,7 @@ class SensitivityResult:
         return axes.single(self, "S")
 
     def __repr__(self) -> str:
-        from wsfast.report.table import describe
-
-        return describe(self)
+        return shown_by("sensitivity").describe(self)
 
     def _repr_html_(self) -> str:
-        from wsfast.report.html import to_html
-
-        return to_html(self)
+        return shown_by("sensitivity").to_html(self)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wsfast.studies.scaling.store import Cell
+from wsfast.results.cells import Cell
 
 # Numbers that the resamples of one block may take.
 _BLOCK = 1 << 20
@@ -72,14 +72,14 @@ def fit(
     for cell in cells:
         if not 0 < cell.S < math.inf:
             raise NoSlopeError(
-                f"slope: log S needs S > 0, got {cell.S} for map {cell.map!r}, n = {cell.n}, "
-                f"d = {cell.d}, text {cell.text}, draw {cell.draw}",
+                f"a slope must have S > 0, for it is of log S, got {cell.S} for map {cell.map!r}, "
+                f"n = {cell.n}, d = {cell.d}, text {cell.text}, draw {cell.draw}",
                 f"an S is {cell.S}",
             )
     values, place = np.unique([getattr(cell, along) for cell in cells], return_inverse=True)
     if len(values) < 2:
         raise NoSlopeError(
-            f"slope: expected at least 2 different {along}, got {values.tolist()}",
+            f"a slope must have at least 2 different {along}, got {values.tolist()}",
             f"a single {along}",
         )
     x = np.log(values)[place]

@@ -49,7 +49,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
         if not isinstance(meta, dict):
             raise TypeError(meta)
     except (KeyError, ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"path: not a file that save() wrote: {os.fspath(path)!r}") from error
+        raise ValueError(
+            f"path must be a file that save() wrote, got {os.fspath(path)!r}"
+        ) from error
     return arrays, meta
 
 
@@ -94,15 +96,15 @@ def load_result(
     # SensitivityResult, the first of the results, once left its name out.
     found = meta.get("result", "SensitivityResult")
     if found != name:
-        raise ValueError(f"path: expected a {name}, got a {found} in {os.fspath(path)!r}")
+        raise ValueError(f"path must hold a {name}, got a {found} in {os.fspath(path)!r}")
     if meta.get("format") != version:
         raise ValueError(
-            f"path: expected a {name} of format {version}, got format {meta.get('format')!r} "
+            f"path must hold a {name} of format {version}, got format {meta.get('format')!r} "
             f"in {os.fspath(path)!r}"
         )
     if not set(required) <= set(arrays) <= {*required, *optional}:
         raise ValueError(
-            f"path: expected the arrays of a {name}, got {sorted(arrays)} in {os.fspath(path)!r}"
+            f"path must hold the arrays of a {name}, got {sorted(arrays)} in {os.fspath(path)!r}"
         )
     if meta["kind"] == "torch":
         return {key: torch.from_numpy(array) for key, array in arrays.items()}, meta

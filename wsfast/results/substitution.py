@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wsfast.results import axes, storage
+import numpy as np
+
+from wsfast import _values
+from wsfast.results import axes, frames, storage
 from wsfast.results.arrays import Array, to_numpy
+from wsfast.results.shown import shown_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +30,10 @@ _ARRAYS = (
 )
 _NAME = "SubstitutionResult"
 _FORMAT = 2
+
+LEADERS = 8
+"""So many candidates are known at every position, where there are as many: those whose best change,
+anywhere, is best."""
 
 
 class Substitution(NamedTuple):
@@ -130,7 +138,7 @@ class SubstitutionResult:
         count = self.info["candidates"]
         if len(names) != count:
             raise ValueError(
-                f"names: expected a label for each of {count} rows of E, got {len(names)}"
+                f"names must hold a label for each of {count} rows of E, got {len(names)}"
             )
         return replace(self, names=[str(name) for name in names])
 
@@ -178,9 +186,23 @@ class SubstitutionResult:
         ValueError
             For any other `of`.
         """
-        from wsfast.report.frames import of_substitution
-
-        return of_substitution(self, of)
+        _values.one_of("of", of, ("top", "positions"))
+        candidates, values = (
+            to_numpy(array)
+            for array in (
+                (self.top_candidate, self.top_value)
+                if of == "top"
+                else (self.best_candidate, self.best_value)
+            )
+        )
+        known = np.nonzero(candidates >= 0)
+        position = to_numpy(self.top_position)[known] if of == "top" else known[-1]
+        candidate = candidates[known]
+        columns = frames.places(self, known, position, int(self.best_value.shape[-1]))
+        columns["candidate"] = candidate
+        columns["name"] = ["" if self.names is None else self.names[v] for v in candidate]
+        columns["value"] = values[known]
+        return frames.frame(columns)
 
     def plot(self, ax: Axes | None = None, *, text: int = 0, draw: int = 0) -> Axes:
         """Draw what the best candidates change at every position as a heat map.
@@ -209,9 +231,8 @@ class SubstitutionResult:
         ValueError
             If there is no such text or draw.
         """
-        from wsfast.report.substitution import plot_pairs
-
-        return plot_pairs(self, ax, text=text, draw=draw)
+        drawn: Axes = shown_by("substitution").plot(self, ax, text=text, draw=draw)
+        return drawn
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to `path`, a .npz file with JSON metadata and no pickle.
@@ -255,11 +276,7 @@ class SubstitutionResult:
         return axes.single(self, "value")
 
     def __repr__(self) -> str:
-        from wsfast.report.substitution import describe
-
-        return describe(self)
+        return shown_by("substitution").describe(self)
 
     def _repr_html_(self) -> str:
-        from wsfast.report.substitution import to_html
-
-        return to_html(self)
+        return shown_by("substitution").to_html(self)

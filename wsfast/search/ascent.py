@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.engines import compiled
+from wsfast.engines.engine import Climb
 from wsfast.search.objective import Objective
 
 # A position is done when its last steps, this many, have together raised the norm by less than
@@ -16,12 +16,11 @@ from wsfast.search.objective import Objective
 _PATIENCE = 4
 
 
-class Ball(NamedTuple):
-    """Where to search; steps end where they raise the norm by less than the share `tol`."""
+class Limits(NamedTuple):
+    """Where to search, and when to stop."""
 
     radius: float
-    tol: float
-    native: bool
+    tol: float  # steps end where they raise the norm by less than this share
 
 
 class Point(NamedTuple):
@@ -31,75 +30,18 @@ class Point(NamedTuple):
     value: Tensor
 
 
-class _Climb:
-    """Monotone ascent from Δ (P, s, d): the best so far, its gradient, and step sizes β."""
-
-    def __init__(self, start: Tensor, ball: Ball) -> None:
-        self.ball = ball
-        self.trial = start.clone(memory_format=torch.contiguous_format)
-        self.delta = self.trial.clone()
-        self.gradient = torch.zeros_like(self.trial)
-        self.value = torch.full(start.shape[:2], -torch.inf, dtype=start.dtype, device=start.device)
-        self.beta = torch.ones_like(self.value)
-
-    def take_step(self, value: Tensor, gradient: Tensor) -> None:
-        """Accept or refuse the trial, then set the next."""
-        if self.ball.native:
-            self._take_step_native(value, gradient)
-        else:
-            self._take_step_torch(value, gradient)
-
-    def _take_step_native(self, value: Tensor, gradient: Tensor) -> None:
-        compiled.kernels(self.trial.device).launch(
-            "take_step",
-            dtype=self.trial.dtype,
-            rows=self.value.numel(),
-            d=self.trial.shape[-1],
-            radius=self.ball.radius,
-            delta=self.trial.data_ptr(),
-            gradient=gradient.data_ptr(),
-            value=value.data_ptr(),
-            best_delta=self.delta.data_ptr(),
-            best_gradient=self.gradient.data_ptr(),
-            best_value=self.value.data_ptr(),
-            beta=self.beta.data_ptr(),
-        )
-
-    def _take_step_torch(self, value: Tensor, gradient: Tensor) -> None:
-        radius = self.ball.radius
-        rose = value > self.value
-        self.value = torch.where(rose, value, self.value)
-        self.delta = torch.where(rose[..., None], self.trial, self.delta)
-        self.gradient = torch.where(rose[..., None], gradient, self.gradient)
-        self.beta = torch.where(rose, (2 * self.beta).clamp(max=1), self.beta / 2)
-        norm = self.gradient.norm(dim=-1, keepdim=True)
-        beta = self.beta[..., None]
-        pull = self.gradient * (beta * radius / torch.where(norm > 0, norm, 1.0))
-        moved = (1 - beta) * self.delta + pull
-        # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
-        # convex.
-        along = (self.gradient * self.delta).sum(-1, keepdim=True)
-        length = self.delta.norm(dim=-1, keepdim=True)
-        now = moved.norm(dim=-1, keepdim=True)
-        onto = ((along >= 0) & (length >= 0.999 * radius)) | (now > radius)
-        moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
-        self.trial = torch.where(norm > 0, moved, self.delta)
-
-    def select(self, keep: Tensor) -> None:
-        for name in ("trial", "delta", "gradient", "value", "beta"):
-            setattr(self, name, getattr(self, name)[keep])
-
-
-def explore(objective: Objective, start: Tensor, ball: Ball, steps: int) -> tuple[Tensor, Tensor]:
+def explore(
+    objective: Objective, start: Tensor, limits: Limits, steps: int
+) -> tuple[Tensor, Tensor]:
     """`steps` steps from every start (P, s, d): Δ (P, s, d) and its values (P, s)."""
-    evaluator = objective.evaluator(start.shape[1])
-    climb = _Climb(start, ball)
+    evaluator, engine = objective.evaluator(start.shape[1]), objective.engine
+    climb = Climb.start(start)
     for _ in range(steps):
-        climb.take_step(*evaluator.value_and_gradient(climb.trial))
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
     return climb.delta, climb.value
 
 
-def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[Point, int]:
+def ascend(objective: Objective, start: Point, limits: Limits, steps: int) -> tuple[Point, int]:
     """At most `steps` steps from one point per position, each until it stops rising.
 
     Returns the best points, and the steps that the last position took. What a position ends at does
@@ -107,19 +49,19 @@ def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[
     """
     if steps < 1:
         return start, 0
-    if ball.native and compiled.kernels(start.delta.device).gpu:
-        point, taken = ascend_unattended(objective, start, ball, steps)
+    if not objective.engine.waits:
+        point, taken = ascend_unattended(objective, start, limits, steps)
         return point, int(taken)
-    evaluator = objective.evaluator(1)
-    climb = _Climb(start.delta[:, None], ball)
+    evaluator, engine = objective.evaluator(1), objective.engine
+    climb = Climb.start(start.delta[:, None])
     best = Point(start.delta.clone(), start.value.clone())
     active = torch.arange(len(start.value), device=start.value.device)
     history: list[Tensor] = []
     done = torch.zeros_like(active, dtype=torch.bool)
     for step in range(1, steps + 1):
-        climb.take_step(*evaluator.value_and_gradient(climb.trial))
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
         value = climb.value[:, 0]
-        ended = (_stalled(history, value, ball.tol) | (step == steps)) & ~done
+        ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
         if bool(ended.any()):
             best.delta[active[ended]] = climb.delta[ended, 0]
             best.value[active[ended]] = value[ended]
@@ -139,23 +81,23 @@ def ascend(objective: Objective, start: Point, ball: Ball, steps: int) -> tuple[
 
 
 def ascend_unattended(
-    objective: Objective, start: Point, ball: Ball, steps: int
+    objective: Objective, start: Point, limits: Limits, steps: int
 ) -> tuple[Point, Tensor]:
     """As `ascend`, without once waiting for the device: a CUDA graph can capture it.
 
     All positions are carried to the last step; the number of steps is a tensor ().
     """
-    evaluator = objective.evaluator(1)
-    climb = _Climb(start.delta[:, None], ball)
+    evaluator, engine = objective.evaluator(1), objective.engine
+    climb = Climb.start(start.delta[:, None])
     best = start
     history: list[Tensor] = []
     done = torch.zeros_like(start.value, dtype=torch.bool)
     taken = torch.zeros_like(done[0], dtype=torch.int64)
     for step in range(1, steps + 1):
-        climb.take_step(*evaluator.value_and_gradient(climb.trial))
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
         value = climb.value[:, 0]
         taken = taken + (~done).any()
-        ended = (_stalled(history, value, ball.tol) | (step == steps)) & ~done
+        ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
         best = Point(
             torch.where(ended[:, None], climb.delta[:, 0], best.delta),
             torch.where(ended, value, best.value),
@@ -186,7 +128,7 @@ def along_rays(objective: Objective, point: Point, fractions: tuple[float, ...])
 
 
 def adam_on_sphere(
-    objective: Objective, start: Tensor, ball: Ball, steps: int, rate: float = 0.05
+    objective: Objective, start: Tensor, limits: Limits, steps: int, rate: float = 0.05
 ) -> Point:
     """Adam on the sphere from Δ (P, d), for an objective with kinks; the best point seen is kept.
 
@@ -204,13 +146,13 @@ def adam_on_sphere(
             torch.where(rose[:, None], delta[:, 0], best.delta),
             torch.where(rose, value[:, 0], best.value),
         )
-        along = (gradient * delta).sum(-1, keepdim=True) / ball.radius**2
-        tangent = gradient - along * delta
+        outwards = (gradient * delta).sum(-1, keepdim=True) / limits.radius**2
+        tangent = gradient - outwards * delta
         first = 0.9 * first + 0.1 * tangent
         second = 0.99 * second + 0.01 * tangent.square().sum(-1, keepdim=True)
         size = (second / (1 - 0.99 ** (step + 1))).sqrt()
         move = first / (1 - 0.9 ** (step + 1)) / torch.where(size > 0, size, 1.0)
         decay = 0.5 * (1 + math.cos(math.pi * step / steps))
-        delta = delta + rate * decay * ball.radius * move
-        delta = delta * (ball.radius / delta.norm(dim=-1, keepdim=True))
+        delta = delta + rate * decay * limits.radius * move
+        delta = delta * (limits.radius / delta.norm(dim=-1, keepdim=True))
     return best

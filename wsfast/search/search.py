@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from wsfast._checks import SearchOptions
 from wsfast._random import START_STREAM, normals
-from wsfast.search.ascent import Ball, Point, adam_on_sphere, along_rays, ascend, explore
-from wsfast.search.objective import Objective, Projectable
+from wsfast.perturbation.ball import on_sphere
+from wsfast.search.ascent import Limits, Point, adam_on_sphere, along_rays, ascend, explore
+from wsfast.search.objective import Objective
+from wsfast.search.options import SearchOptions
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
 
@@ -25,111 +24,93 @@ def random_starts(count: int, d: int, seed: int, like: Tensor) -> Tensor:
     return torch.from_numpy(values).to(like)
 
 
-def search_dtype(X: Tensor, radius: float, dtype: torch.dtype) -> torch.dtype:
-    """`dtype`, but float64 where squares of the size of `X` or of the radius leave float32."""
-    sizes = (float(X.abs().max()), radius)
-    ordinary = all(1e-12 < size < 1e12 for size in sizes)
-    return dtype if ordinary else torch.float64
-
-
-def on_sphere(direction: Tensor, radius: float) -> Tensor:
-    """`direction` (..., d) scaled to norm `radius`; a zero direction becomes the first axis."""
-    norm = direction.norm(dim=-1, keepdim=True)
-    axis = torch.zeros_like(direction)
-    axis[..., 0] = 1
-    return radius * torch.where(norm > 0, direction / torch.where(norm > 0, norm, 1.0), axis)
-
-
 class Search:
     """Worst case of an objective over the ball ‖Δ‖ ≤ radius.
 
     Parameters
     ----------
     options : SearchOptions
-    directions : Tensor, shape (s, d) or (P, s, d)
-        Where the starts point: shared by all positions, or for each its own.
-    native : bool
-        Whether compiled kernels take the steps.
-    basis : Tensor, shape (d, r), optional
-        With orthonormal columns, whose span `run_through_basis` searches first.
     """
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        directions: Tensor,
-        *,
-        native: bool,
-        basis: Tensor | None = None,
-    ) -> None:
-        self.ball = Ball(options.radius, options.tol, native)
-        self.directions = directions
-        self.basis = basis
+    def __init__(self, options: SearchOptions) -> None:
+        self.limits = Limits(options.radius, options.tol)
+        self.starts, self.seed = options.starts, options.seed
         self.max_steps = options.max_steps
         # Steps from every start, before the best goes on alone.
         self.explored = max(1, options.max_steps // 5)
 
-    def points_at_once(self, smooth: bool) -> int:
-        """The most points at which one position is evaluated together."""
-        starts = self.directions.shape[-2] * (1 if smooth else 2)
-        if self.directions.shape[-1] <= 2:
+    def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
+        """The most points at which one place is evaluated together, for Δ of `width` numbers.
+
+        `smoothed`: whether there are smooth objectives beside the one searched.
+        """
+        starts = self.starts * more_starts * (2 if smoothed else 1)
+        if width <= 2:
             return max(_GRID_PART, starts + _GRID_STARTS)
         return max(starts, len(_RAY))
 
-    def run(self, objective: Objective, smoothed: Sequence[Objective] = ()) -> tuple[Point, int]:
-        """The best point at each position, and the steps of the ascent that led to it.
-
-        `smoothed` objectives lead to more starts where `objective` has kinks; then Adam ends the
-        search.
-        """
-        return self._run(self.directions, objective, smoothed, self.max_steps - self.explored)
-
-    def run_through_basis(
-        self, objective: Projectable, smoothed: Sequence[Projectable]
-    ) -> tuple[Point, int]:
-        """As `run`; first in the span of the basis, if there is one, then in full d."""
-        basis = self.basis
-        if basis is None:
-            return self.run(objective, smoothed)
-        point, steps = self._run(
-            self.directions @ basis,
-            objective.project(basis),
-            [other.project(basis) for other in smoothed],
-            min(self.max_steps // 3, self.max_steps - self.explored),
-        )
-        lifted = Point(point.delta @ basis.mT, point.value)
-        polished, more = ascend(objective, lifted, self.ball, self.max_steps - steps)
+    def run(self, objective: Objective) -> tuple[Point, int]:
+        """The best point at each place, and the steps of the ascent that led to it."""
+        directions = self._directions(objective)
+        small = objective.small()
+        if small is None:
+            return self._run(directions, objective, self.max_steps - self.explored)
+        most = min(self.max_steps // 3, self.max_steps - self.explored)
+        point, steps = self._run(directions @ small.basis, small.objective, most)
+        lifted = Point(point.delta @ small.basis.mT, point.value)
+        polished, more = ascend(objective, lifted, self.limits, self.max_steps - steps)
         return polished, steps + more
 
-    def _run(
-        self,
-        directions: Tensor,
-        objective: Objective,
-        smoothed: Sequence[Objective],
-        steps_alone: int,
+    def finish(
+        self, objective: Objective, start: Point, steps: int, tol: float
     ) -> tuple[Point, int]:
-        ball = self.ball
-        starts = on_sphere(directions, ball.radius).expand(objective.positions, -1, -1)
+        """Let every place go on, at most so many steps, until it rises by no more than `tol`."""
+        limits = self.limits._replace(tol=tol)
+        point, taken = ascend(objective, start, limits, steps)
+        # Where there are kinks the ascent stops at one.
+        beyond = adam_on_sphere(objective, point.delta, limits, self.max_steps)
+        return _better(point, beyond), taken + self.max_steps
+
+    def _directions(self, objective: Objective) -> Tensor:
+        """Where the starts point, (1 or P, s, D)."""
+        count = self.starts * objective.more_starts
+        like = torch.empty(0, dtype=objective.start_dtype, device=objective.device)
+        directions = random_starts(count, objective.width, self.seed, like)[None]
+        leads = objective.leads()
+        if leads is not None:
+            leads = leads[:, :count].to(like.dtype)
+            own = directions[:, leads.shape[1] :].expand(len(leads), -1, -1)
+            directions = torch.cat([leads, own], 1)
+        return directions.to(objective.dtype)
+
+    def _run(self, directions: Tensor, objective: Objective, steps_alone: int) -> tuple[Point, int]:
+        limits = self.limits
+        starts = on_sphere(directions, limits.radius).expand(objective.places, -1, -1)
+        smoothed = objective.smoothed()
         if smoothed:
             led = starts
             for smooth in smoothed:
-                led, _ = explore(smooth, led, ball, self.max_steps // 4)
+                led, _ = explore(smooth, led, limits, self.max_steps // 4)
             starts = torch.cat([starts, led], 1)
         if starts.shape[-1] <= 2:
-            starts = torch.cat([starts, _best_on_grid(objective, ball.radius, starts)], 1)
-        delta, value = explore(objective, starts, ball, self.explored)
+            starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
+        delta, value = explore(objective, starts, limits, self.explored)
         each = torch.arange(len(value), device=value.device)
         value, best = value.max(1)
-        point, steps = ascend(objective, Point(delta[each, best], value), ball, steps_alone)
+        point, steps = ascend(objective, Point(delta[each, best], value), limits, steps_alone)
         point = along_rays(objective, point, _RAY)
         if smoothed:
-            adam = adam_on_sphere(objective, point.delta, ball, self.max_steps)
-            rose = adam.value > point.value
-            point = Point(
-                torch.where(rose[:, None], adam.delta, point.delta),
-                torch.where(rose, adam.value, point.value),
-            )
+            point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
         return point, self.explored + steps
+
+
+def _better(one: Point, other: Point) -> Point:
+    """The better point at each place."""
+    rose = other.value > one.value
+    return Point(
+        torch.where(rose[:, None], other.delta, one.delta),
+        torch.where(rose, other.value, one.value),
+    )
 
 
 def _best_on_grid(objective: Objective, radius: float, like: Tensor) -> Tensor:
@@ -148,7 +129,7 @@ def _best_on_grid(objective: Objective, radius: float, like: Tensor) -> Tensor:
     for group in grid:
         values = [
             objective.evaluator(len(part))
-            .value_and_gradient(part.expand(objective.positions, -1, -1).contiguous())[0]
+            .value_and_gradient(part.expand(objective.places, -1, -1).contiguous())[0]
             .clone()
             for part in group.split(_GRID_PART)
         ]

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Inputs, SearchOptions
+from wsfast import _values
+from wsfast._inputs import Inputs
 from wsfast._version import __version__
 from wsfast._warn import warn
 from wsfast.results.sensitivity import SensitivityResult
-
-
-class Worst(NamedTuple):
-    """What a search found for one text and one draw, at p positions."""
-
-    per_word: Tensor  # (p,) S_i, float64
-    delta: Tensor  # (p, d)
-    at: Tensor  # (p,) int64, where in the text
-    steps: int
-    upper: Tensor | None = None  # (p,) upper bounds of S_i, float64
-
-
-def within(delta: Tensor, radius: float) -> Tensor:
-    """Δ (p, d) with ‖Δ‖ ≤ radius in exact arithmetic, not only up to rounding."""
-    norm = delta.double().norm(dim=-1, keepdim=True)
-    # Rounding of this norm, and of what is shrunk: a point may be outside though its norm says no.
-    kind = torch.finfo(delta.dtype)
-    # Below `tiny`, numbers are a fixed step apart.
-    safe = max(0.0, radius * (1 - 8 * kind.eps) - delta.shape[-1] ** 0.5 * kind.tiny * kind.eps)
-    return torch.where(norm > safe, (delta.double() * (safe / norm)).to(delta.dtype), delta)
-
-
-def words_among(keep: Tensor, at: Tensor) -> Tensor:
-    """The places `at` of a text, counted among its words alone; `keep` is its mask."""
-    return keep.cumsum(0)[at] - 1
+from wsfast.studies.worst_case import Asked, WorstCase
 
 
 def versions() -> dict[str, str]:
@@ -67,17 +44,18 @@ def texts_without_value(value: Tensor, draws: int | None) -> str:
 
 
 def assemble(
-    worst: list[Worst],
+    worst: list[WorstCase],
     inputs: Inputs,
-    options: SearchOptions,
-    about: dict[str, Any],
+    asked: Asked,
+    info: dict[str, Any],
     *,
     draws: int | None,
 ) -> SensitivityResult:
     """One result from `worst`, text by text and, within a text, draw by draw.
 
-    `about` says what was searched, for the result's info; `draws` is None without an axis of draws.
+    `info` says what was searched, for the result's info; `draws` is None without an axis of draws.
     """
+    options = asked.options
     count = len(worst)
     like = inputs.texts[0].detach()
     per_word = like.new_full((count, inputs.length), torch.nan)
@@ -86,7 +64,7 @@ def assemble(
     delta = like.new_full((count, inputs.d), torch.nan)
     upper = None if worst[0].upper is None else torch.full_like(per_word, torch.nan)
     for k, one in enumerate(worst):
-        per_word[k, one.at] = _checks.fits("S", one.per_word, inputs.dtype)
+        per_word[k, one.at] = _values.fits("S", one.per_word, inputs.dtype)
         if upper is not None and one.upper is not None:
             upper[k, one.at] = one.upper.to(inputs.dtype)
         known = ~one.per_word.isnan()
@@ -102,20 +80,23 @@ def assemble(
         )
     lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())
+    search = {
+        "starts": options.starts,
+        "max_steps": options.max_steps,
+        "tol": options.tol,
+        "steps": max(one.steps for one in worst),
+    }
     return SensitivityResult(
         value=inputs.give(value.reshape(shape)),
         per_word=inputs.give(per_word.reshape(*shape, -1)),
         position=inputs.give(position.reshape(shape)),
         delta=inputs.give(delta.reshape(*shape, -1)),
-        radius=options.radius,
+        radius=math.nan if asked.kind is not None else options.radius,
         info={
-            **about,
+            **info,
             "dtype": str(inputs.dtype).removeprefix("torch."),
             "seed": options.seed,
-            "starts": options.starts,
-            "max_steps": options.max_steps,
-            "tol": options.tol,
-            "steps": max(one.steps for one in worst),
+            **(search if asked.kind is None else {}),
             "versions": versions(),
         },
         axes=tuple(lead),

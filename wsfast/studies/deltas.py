@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Array, Inputs, Texts
+from wsfast import _inputs, _values
+from wsfast._inputs import Inputs, Texts
 from wsfast._precision import plain, untraced
-from wsfast._transforms import padded, transformed
-from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines import choose
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast._transforms import padded
+from wsfast._values import Array, differentiable, finite, match, real_tensor, shape_of
+from wsfast.maps.attention import WeightFn, Weights, weight_function, weights_of
+from wsfast.maps.attention_text import AttentionMap
+from wsfast.maps.draws import engine_of
+from wsfast.maps.feature_map import PreparedText
+from wsfast.maps.measure import ROWS, Norm
+from wsfast.perturbation.change import BALL, KINDS, Change, Kind, Sites, edit, kind_of
+from wsfast.studies.worst_case import checked_change
 
 DEFAULT_BUDGET = 256 * 2**20
 
@@ -40,13 +46,13 @@ def perturb(X: Texts, position: int, delta: Array) -> Any:
     TypeError, ValueError
         For a wrong type, dtype, shape or device, NaN or infinity, or a position out of range.
     """
-    inputs = _checks.texts(X)
-    i = _checks.position(position, inputs)
-    delta = _checks.perturbation(delta, inputs)
-    moved = [
-        text.index_add(0, torch.tensor([i], device=text.device), by[None])
-        for text, by in zip(inputs.texts, delta, strict=True)
-    ]
+    inputs = _inputs.texts(X)
+    i = _inputs.position(position, inputs)
+    delta = perturbation_of(delta, inputs)
+    moved = []
+    for text, by in zip(inputs.texts, delta, strict=True):
+        at = Sites(torch.tensor([[i]], device=text.device))
+        moved.append(edit(text, at, Change(add=by[None, None, None]))[0][0])
     if isinstance(X, (list, tuple)):
         return [inputs.give(text) for text in moved]
     return inputs.give(torch.stack(moved) if inputs.batched else moved[0])
@@ -56,25 +62,34 @@ def perturb(X: Texts, position: int, delta: Array) -> Any:
 def raf_delta_norms(
     X: Texts,
     W: Array,
-    delta: Array,
+    delta: Array | None = None,
     *,
+    perturbation: str | Kind | None = None,
+    rows: str = "all",
     weight_fn: str = "softmax",
     normalize: bool = True,
     mask: Any = None,
+    causal: bool = False,
     memory_budget: int = DEFAULT_BUDGET,
     backend: str | None = None,
 ) -> Any:
     """‖φ(X^i(Δ)) - φ(X)‖ for every position i and many Δ at once, φ the random attention features.
+
+    Or for every position whose word is hidden, or replaced: with a `perturbation` in place of Δ.
 
     Parameters
     ----------
     X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
         float32 or float64 (float16 and bfloat16 are computed and returned in float32).
     W : Tensor or ndarray, shape (d, d) or (R, d, d)
-    delta : Tensor or ndarray, shape (m, d), (n, m, d) or (B, n, m, d)
+    delta : Tensor or ndarray, shape (m, d), (n, m, d) or (B, n, m, d), optional
         m changes shared by all positions; m for each position; or, with batched `X`, m for each
         position of each text. n is the length of the longest text.
-    weight_fn, normalize, mask
+    perturbation : {"mask", "zero", "mean"} or callable, optional
+        As in `raf_sensitivity`; either this or `delta`.
+    rows : {"all", "others"}, default "all"
+        Of which rows of φ the change is taken: all, or those of the other words.
+    weight_fn, normalize, mask, causal
         As in `raf_features`.
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take.
@@ -86,7 +101,7 @@ def raf_delta_norms(
 
     Returns
     -------
-    Tensor or ndarray, shape (B, R, n, m)
+    Tensor or ndarray, shape (B, R, n, m), or (B, R, n) with `perturbation`
         The axes B and R only where `X` and `W` have them. NaN at masked words.
 
     Raises
@@ -106,25 +121,28 @@ def raf_delta_norms(
     >>> wsfast.raf_delta_norms(X, W, torch.randn(3, 8)).shape
     torch.Size([5, 3])
     """
-    _checks.weight_function(weight_fn, normalize)
-    inputs = _checks.texts(X, mask)
-    weights = _checks.weights(W, inputs)
-    changes = _checks.perturbations(delta, inputs)
-    budget = _checks.integer("memory_budget", memory_budget, low=1)
-    backend = _resolve(backend, inputs, weights, changes)
-    fn = WeightFn(weight_fn, normalize)
-    out = []
-    for w in map(AttentionWeights, weights):
-        for b, (text, keep) in enumerate(zip(inputs.texts, inputs.masks, strict=True)):
-            words = keep.nonzero()[:, 0]
+    given = _Given(weight_function(weight_fn, normalize), causal, backend, memory_budget)
+    inputs = _inputs.texts(X, mask)
+    weights = weights_of(W, inputs)
+    kind = _kind(perturbation, delta)
+    measure = Norm(_values.one_of("rows", rows, ROWS))
+    changes = None if delta is None else perturbations(delta, inputs)
+
+    def norms(b: int, text: PreparedText, words: Tensor) -> Tensor:
+        sites = Sites.of_words(torch.arange(len(words), device=inputs.device))
+        if kind is not None:
+            change = checked_change(kind(text.X, sites.at), sites, text)
+        else:
+            assert changes is not None
             at = changes[b if len(changes) > 1 else 0]
             at = at if len(at) == 1 else at[words]
-            problem = RafProblem(text[keep], w, fn, backend, budget)
-            index = torch.arange(len(words), device=inputs.device)
-            norms = problem.norms(index, at, inputs.dtype).to(inputs.dtype)
-            full = norms.new_full((inputs.length, norms.shape[1]), torch.nan)
-            out.append(full.index_put((words,), norms))
-    return inputs.give(_axes(torch.stack(out), inputs, W))
+            change = Change(add=at[:, :, None].expand(len(words), -1, -1, -1))
+        found = text.measured(sites, change, measure, inputs.dtype).to(inputs.dtype)
+        full = found.new_full((inputs.length, found.shape[1]), torch.nan)
+        return full.index_put((words,), found)
+
+    out = torch.stack(_of_all(inputs, weights, changes, given, norms))
+    return inputs.give(_axes(out if kind is None else out[..., 0], inputs, W))
 
 
 @plain
@@ -132,23 +150,25 @@ def raf_deltas(
     X: Texts,
     W: Array,
     position: int,
-    delta: Array,
+    delta: Array | None = None,
     *,
+    perturbation: str | Kind | None = None,
     weight_fn: str = "softmax",
     normalize: bool = True,
     mask: Any = None,
+    causal: bool = False,
     backend: str | None = None,
 ) -> Any:
     """φ(X^i(Δ)) - φ(X) itself, φ the random attention features.
 
     Parameters
     ----------
-    X, W, weight_fn, normalize, mask, backend
+    X, W, perturbation, weight_fn, normalize, mask, causal, backend
         As in `raf_delta_norms`.
     position : int
         i, a word of every text.
-    delta : Tensor or ndarray, shape (d,) or (B, d)
-        One Δ for every text, or one for each.
+    delta : Tensor or ndarray, shape (d,) or (B, d), optional
+        One Δ for every text, or one for each; either this or `perturbation`.
 
     Returns
     -------
@@ -162,31 +182,69 @@ def raf_deltas(
     TypeError, ValueError
         As in `raf_delta_norms`, and for a position out of range or masked.
     """
-    _checks.weight_function(weight_fn, normalize)
-    inputs = _checks.texts(X, mask)
-    weights = _checks.weights(W, inputs)
-    i = _checks.position(position, inputs)
-    changes = _checks.perturbation(delta, inputs)
-    backend = _resolve(backend, inputs, weights, changes)
-    fn = WeightFn(weight_fn, normalize)
-    out = []
-    for w in map(AttentionWeights, weights):
-        for text, keep, by in zip(inputs.texts, inputs.masks, changes, strict=True):
-            problem = RafProblem(text[keep], w, fn, backend, DEFAULT_BUDGET)
-            change = problem.deltas(int(keep[:i].sum()), by).to(inputs.dtype)
-            _checks.finite("φ(X^i(Δ)) - φ(X)", change)
-            words = keep.nonzero()[:, 0]
-            out.append(torch.zeros_like(text).index_put((words,), change))
+    given = _Given(weight_function(weight_fn, normalize), causal, backend, DEFAULT_BUDGET)
+    inputs = _inputs.texts(X, mask)
+    weights = weights_of(W, inputs)
+    i = _inputs.position(position, inputs)
+    kind = _kind(perturbation, delta)
+    changes = None if delta is None else perturbation_of(delta, inputs)
+
+    def deltas(b: int, text: PreparedText, words: Tensor) -> Tensor:
+        at = int((words < i).sum())
+        sites = Sites(torch.tensor([[at]], device=inputs.device))
+        if kind is not None:
+            change = checked_change(kind(text.X, sites.at), sites, text)
+        else:
+            assert changes is not None
+            change = Change(add=changes[b][None, None, None])
+        found = text.changes(sites, change)[0, 0].to(inputs.dtype)
+        _values.finite("φ(X^i(Δ)) - φ(X)", found)
+        return torch.zeros_like(inputs.texts[b]).index_put((words,), found)
+
+    out = _of_all(inputs, weights, changes, given, deltas)
     return inputs.give(_axes(padded(out, torch.nan), inputs, W))
 
 
-def _resolve(backend: str | None, inputs: Inputs, *others: Tensor) -> str:
-    requires_grad = inputs.requires_grad or (
-        torch.is_grad_enabled() and any(x.requires_grad for x in others)
-    )
-    chosen = choose.resolve(backend, inputs.device, requires_grad=requires_grad)
-    # The closed form looks at values: rows that one word dominates are apart.
-    return "reference" if transformed(*inputs.texts, *others) else chosen
+class _Given(NamedTuple):
+    """What both functions are told of the attention, partly unchecked."""
+
+    weight_fn: WeightFn
+    causal: Any
+    backend: str | None
+    budget: Any
+
+
+def _kind(perturbation: Any, delta: Any) -> Kind | None:
+    """The kind of change that takes the place of Δ."""
+    if (perturbation is None) == (delta is None):
+        raise ValueError("either delta or perturbation must be given, and not both")
+    if perturbation is None:
+        return None
+    if perturbation == BALL:
+        known = _values.either(KINDS, "a function")
+        raise ValueError(f"perturbation must be {known}, got {perturbation!r}")
+    return kind_of(perturbation, None)
+
+
+def _of_all(
+    inputs: Inputs,
+    weights: Tensor,
+    changes: Tensor | None,
+    given: _Given,
+    of_text: Callable[[int, PreparedText, Tensor], Tensor],
+) -> list[Tensor]:
+    """What `of_text` gives for the number of each text, the text and its words, draw by draw."""
+    budget = _values.integer("memory_budget", given.budget, low=1)
+    causal = _values.flag("causal", given.causal)
+    others = [weights] if changes is None else [weights, changes]
+    engine = engine_of(given.backend, inputs, *others)
+    words = [text[keep] for text, keep in zip(inputs.texts, inputs.masks, strict=True)]
+    out = []
+    for W in weights:
+        map_ = AttentionMap(Weights(W), given.weight_fn, causal=causal, budget=budget)
+        for b, text in enumerate(map_.prepare(words, engine, budget)):
+            out.append(of_text(b, text, inputs.masks[b].nonzero()[:, 0]))
+    return out
 
 
 def _axes(results: Tensor, inputs: Inputs, W: Array) -> Tensor:
@@ -195,3 +253,37 @@ def _axes(results: Tensor, inputs: Inputs, W: Array) -> Tensor:
     if W.ndim != 3:
         stacked = stacked[:, 0]
     return stacked if inputs.batched else stacked[0]
+
+
+def perturbations(delta: Any, inputs: Inputs) -> Tensor:
+    """Δ as (B or 1, n or 1, m, d) for (m, d), (n, m, d) and, with batched X, (B, n, m, d)."""
+    tensor = differentiable(real_tensor("delta", delta))
+    n, d, count = inputs.length, inputs.d, len(inputs.texts)
+    expected = f"(m, {d}) or ({n}, m, {d})" + (
+        f" or ({count}, {n}, m, {d})" if inputs.batched else ""
+    )
+    lead = (count, n)[4 - tensor.ndim :] if tensor.ndim in (2, 3, 4) else None
+    if (
+        lead is None
+        or (tensor.ndim == 4 and not inputs.batched)
+        or tensor.shape[:-2] != lead
+        or tensor.shape[-1] != d
+        or tensor.shape[-2] == 0
+    ):
+        raise ValueError(f"delta must have shape {expected}, m >= 1, got {shape_of(tensor)}")
+    match("delta", tensor, inputs.texts[0])
+    finite("delta", tensor)
+    return tensor[(None,) * (4 - tensor.ndim)]
+
+
+def perturbation_of(delta: Any, inputs: Inputs) -> Tensor:
+    """One Δ (d,) for the whole of X, or (B, d), one for each text; as (B, d)."""
+    tensor = differentiable(real_tensor("delta", delta))
+    count, d = len(inputs.texts), inputs.d
+    shapes = [(d,), (count, d)] if inputs.batched else [(d,)]
+    if tuple(tensor.shape) not in shapes:
+        expected = " or ".join(str(shape) for shape in shapes)
+        raise ValueError(f"delta must have shape {expected}, got {shape_of(tensor)}")
+    match("delta", tensor, inputs.texts[0])
+    finite("delta", tensor)
+    return tensor.expand(count, d)

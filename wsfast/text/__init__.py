@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from wsfast.results.comparison import Comparison
 from wsfast.results.embedded import Embedded
-from wsfast.text.compare import Comparison, compare
+from wsfast.results.replacements import LeftOut, Replacement, Replacements
+from wsfast.results.scores import Cut, Scores
+from wsfast.text.compare import compare
 from wsfast.text.embed import embed
-from wsfast.text.places import LeftOut
 from wsfast.text.reviews import Review, imdb_reviews
-from wsfast.text.substitute import Replacement, Replacements, substitute
+from wsfast.text.score import score
+from wsfast.text.substitute import substitute
 
 __all__ = [
     "Comparison",
+    "Cut",
     "Embedded",
     "LeftOut",
     "Replacement",
     "Replacements",
     "Review",
+    "Scores",
     "compare",
     "embed",
     "imdb_reviews",
+    "score",
     "substitute",
 ]

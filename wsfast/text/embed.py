@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import overload
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 import torch
 
+from wsfast import _values
 from wsfast.results.embedded import Embedded
-from wsfast.text import checks, models, tokens
+from wsfast.text import models, tokens
 from wsfast.text.scale import to_norm_sqrt_d
+from wsfast.text.tokens import UnfitTextError
 
 
 @overload
@@ -95,52 +99,153 @@ def embed(
     >>> love.tokens, love.X.shape  # doctest: +SKIP
     (['i', 'love', 'her', 'much'], torch.Size([4, 384]))
     """
-    listed = checks.check_texts(texts)
-    checks.check_layer(layer)
-    checks.check_max_tokens(max_tokens)
-    checks.check_model(model)
-    source, name = models.source(model, layer)
-    tokenizer = source.tokenizer
-    checks.check_tokenizer(tokenizer)
-
-    results = []
-    for index, text in enumerate(listed):
-        encoding = tokens.encode(tokenizer, text, max_tokens)
-        checks.check_has_tokens(index, text, encoding.special.count(False))
-        vectors = _vectors(source, encoding, layer, index)
-        if not include_special:
-            keep = [i for i, special in enumerate(encoding.special) if not special]
-            encoding, vectors = encoding.take(keep), vectors[torch.tensor(keep)]
-        spans = tokens.word_spans(encoding)
-        results.append(
-            Embedded(
-                text=text,
-                tokens=encoding.tokens,
-                X=_scaled(vectors, encoding.tokens, index) if scale else vectors.float(),
-                words=[tokens.word_label(encoding, span, text) for span in spans],
-                word_spans=spans,
-                offsets=encoding.offsets,
-                model=name,
-                layer=layer,
-                token_ids=encoding.inputs["input_ids"],
-                cut=encoding.cut,
-            )
-        )
+    items = [text_of(f"texts[{index}]", text) for index, text in enumerate(listed(texts))]
+    max_tokens = checked_max_tokens(max_tokens)
+    embedder = embedder_of(model, layer, include_special=include_special, scale=scale)
+    results = [
+        embedder.embed(index, text, embedder.encode(text).first(max_tokens))
+        for index, text in enumerate(items)
+    ]
     return results[0] if isinstance(texts, str) else results
 
 
-def _vectors(
-    source: models.Source, encoding: tokens.Encoding, layer: int | str, index: int
-) -> torch.Tensor:
-    """Rows of all tokens, special ones included, (n, d)."""
-    if isinstance(layer, str):
-        return source.words(encoding.inputs["input_ids"])
-    checks.check_length(index, len(encoding.tokens), source.limit)
-    return source.state(encoding.inputs, layer)
+@dataclass(frozen=True)
+class Embedder:
+    """A model and a layer of it, ready for one text after another."""
+
+    source: models.Source
+    name: str
+    layer: int | str
+    include_special: bool
+    scale: bool
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens, special ones included, that a text may have here; None where any number."""
+        return None if isinstance(self.layer, str) else self.source.limit
+
+    def encode(self, text: str) -> tokens.Encoding:
+        """Tokens of a text, all of them."""
+        return tokens.encode(self.source.tokenizer, text)
+
+    def embed(self, index: int, text: str, encoding: tokens.Encoding) -> Embedded:
+        """Words and vectors of text number `index`, from what was kept of its tokens."""
+        if encoding.count == 0:
+            raise UnfitTextError(
+                f"texts[{index}]",
+                f"must have a token, got {text!r}, in which the tokenizer finds none",
+            )
+        tokens.check_length(index, len(encoding.tokens), self.limit)
+        if isinstance(self.layer, str):
+            vectors = self.source.words(encoding.inputs["input_ids"])
+        else:
+            vectors = self.source.state(encoding.inputs, self.layer)
+        if not self.include_special:
+            keep = [i for i, special in enumerate(encoding.special) if not special]
+            encoding, vectors = encoding.take(keep), vectors[torch.tensor(keep)]
+        spans = tokens.word_spans(encoding)
+        return Embedded(
+            text=text,
+            tokens=encoding.tokens,
+            X=_scaled(vectors, encoding.tokens, index) if self.scale else vectors.float(),
+            words=[tokens.word_label(encoding, span, text) for span in spans],
+            word_spans=spans,
+            offsets=encoding.offsets,
+            model=self.name,
+            layer=self.layer,
+            token_ids=encoding.inputs["input_ids"],
+            cut=encoding.cut,
+        )
+
+
+def embedder_of(
+    model: models.Model, layer: int | str, *, scale: bool, include_special: bool = False
+) -> Embedder:
+    """What gives the vectors of texts: the model is looked up once for all of them."""
+    _check_layer(layer)
+    models.check(model)
+    source, name = models.source(model, layer)
+    models.check_tokenizer(source.tokenizer)
+    return Embedder(source, name, layer, include_special, scale)
 
 
 def _scaled(vectors: torch.Tensor, names: list[str], index: int) -> torch.Tensor:
     """Rows scaled to norm sqrt(d); one that is zero is an error."""
     scaled = to_norm_sqrt_d(vectors)
-    checks.check_no_zero_row(index, names, scaled)
+    zero = (~scaled.any(dim=1)).nonzero()
+    if len(zero):
+        position = int(zero[0])
+        raise UnfitTextError(
+            f"texts[{index}]",
+            f"must have no zero row, got that of token {names[position]!r} (position {position}), "
+            "which cannot be scaled to norm sqrt(d): take scale=False",
+        )
     return scaled
+
+
+# -- what may be given ----------------------------------------------------------------------------
+
+
+class NoTextError(UnfitTextError, TypeError):
+    """What stands in the place of a text is none."""
+
+
+def text_of(name: str, value: object) -> str:
+    """Return a single text; an error for anything else, or one without words."""
+    if _is_missing(value):
+        raise NoTextError(name, f"must be a str, got a missing value ({value!r})")
+    if not isinstance(value, str):
+        raise NoTextError(name, f"must be a str, got {type(value).__name__}")
+    if not value.strip():
+        raise UnfitTextError(name, f"must have words, got an empty text: {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # half of a pair of surrogates, which no tokenizer takes
+        found = value[error.start : error.end]
+        raise UnfitTextError(name, f"must have characters of Unicode, got {found!r}") from None
+    return str(value)
+
+
+def listed(texts: object) -> list[Any]:
+    """Return what stands for texts as a list; an error where it is neither a str nor a sequence.
+
+    Columns of pandas and polars, and arrays of NumPy and pyarrow, are sequences too.
+    """
+    items = [texts] if isinstance(texts, str) else _items(texts)
+    if not items:
+        raise ValueError(f"texts must hold at least one text, got an empty {type(texts).__name__}")
+    return items
+
+
+def _items(texts: object) -> list[Any]:
+    """The items of a sequence, as Python's own objects."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if callable(convert := getattr(texts, method, None)):
+            found = convert()
+            if isinstance(found, list):  # an array without axes has no items
+                return found
+    if isinstance(texts, Sequence) and not isinstance(texts, (bytes, bytearray, memoryview)):
+        return list(texts)
+    raise TypeError(f"texts must be a str or a sequence of str, got {type(texts).__name__}")
+
+
+def _is_missing(value: object) -> bool:
+    """Whether it stands for no text where a column has a gap: None, NaN, pandas.NA."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return type(value).__name__ in ("NoneType", "NAType", "NaTType")
+
+
+def checked_max_tokens(max_tokens: int | None) -> int | None:
+    """Accept None or a positive number of tokens."""
+    return None if max_tokens is None else _values.integer("max_tokens", max_tokens, low=1)
+
+
+def _check_layer(layer: object) -> None:
+    """Accept "words" or a layer number; the model tells the highest later."""
+    if layer == "words":
+        return
+    if isinstance(layer, bool) or not isinstance(layer, int):
+        raise TypeError(f'layer must be "words" or an int, got {layer!r}')
+    if layer < 0:
+        raise ValueError(f'layer must be "words", 0 or a later layer, got {layer}')

@@ -16,8 +16,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from wsfast.text import checks
-
 _PROBE = 4  # tokens of the text in which the layers are looked for
 
 
@@ -107,7 +105,10 @@ class Layers:
             last: Tensor = output.last_hidden_state
             return last[0]
         states: tuple[Tensor, ...] = output.hidden_states
-        checks.check_layer_exists(layer, len(states) - 1)
+        if layer >= len(states):
+            raise ValueError(
+                f'layer must be "words" or from 0 to {len(states) - 1} for this model, got {layer}'
+            )
         return states[layer][0]
 
     def _stop(self, inputs: dict[str, list[int]], layer: int) -> Stop | None:

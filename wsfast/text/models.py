@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wsfast._extras import import_extra
-from wsfast.text import checks, local, packaged
+from wsfast.text import local, packaged
 from wsfast.text.layers import Layers
 
 Model: TypeAlias = "str | tuple[Any, Any] | torch.nn.Module"
@@ -128,7 +128,7 @@ def load(model: Model) -> tuple[Any, Any]:
     if isinstance(model, str):
         loaded = named(model).loaded
         return loaded.model, loaded.tokenizer
-    return checks.check_pair(model)
+    return _pair(model)
 
 
 def source(model: Model, layer: int | str) -> tuple[Source, str]:
@@ -140,9 +140,53 @@ def source(model: Model, layer: int | str) -> tuple[Source, str]:
         found = named(model)
         light = found.local if layer in (0, "words") else None
         return light or found.loaded, model
-    encoder, tokenizer = checks.check_pair(model)
+    encoder, tokenizer = _pair(model)
     name = getattr(encoder, "name_or_path", "") or type(encoder).__name__
     return Loaded(encoder, tokenizer), str(name)
+
+
+# -- what may be given ----------------------------------------------------------------------------
+
+
+def check(model: object) -> None:
+    """Accept a name, or a pair of model and tokenizer; whether they are there, loading tells."""
+    if not isinstance(model, str):
+        _pair(model)
+    elif not model.strip():
+        raise ValueError(f"model must be {_EXPECTED}, got {model!r}")
+
+
+def _pair(model: object) -> tuple[Any, Any]:
+    """Model and tokenizer of a pair of them or of a SentenceTransformer."""
+    pair = model
+    if not isinstance(model, (tuple, str)):
+        first = _first_module(model)
+        pair = getattr(first, "auto_model", None), getattr(first, "tokenizer", None)
+    if isinstance(pair, tuple) and len(pair) == 2:
+        encoder, tokenizer = pair
+        if hasattr(encoder, "get_input_embeddings") and callable(tokenizer):
+            return encoder, tokenizer
+    raise TypeError(
+        "model must be a str, a pair (transformers model, its tokenizer) or a "
+        f"SentenceTransformer, got {type(model).__name__}"
+    )
+
+
+def _first_module(model: Any) -> object:
+    """The first part of a chain of modules; None where it is no chain."""
+    try:
+        return model[0]
+    except (TypeError, LookupError, AttributeError):
+        return None
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Refuse a slow tokenizer: only a fast one tells the characters of a token."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            "model must have a fast tokenizer (it gives the characters of each token), "
+            f"got {type(tokenizer).__name__}"
+        )
 
 
 # -- loading ---------------------------------------------------------------------------------------
@@ -163,7 +207,7 @@ def _folder(name: str) -> Path | None:
 
 
 def _error(reason: str) -> OSError:
-    return OSError(f"model: {reason}; expected {_EXPECTED}")
+    return OSError(f"model must be {_EXPECTED}: {reason}")
 
 
 def _load(name: str, folder: Path | None) -> tuple[Any, Any]:
@@ -179,7 +223,9 @@ def _load(name: str, folder: Path | None) -> tuple[Any, Any]:
             model = transformers.AutoModel.from_pretrained(path, local_files_only=offline)
     except (OSError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise OSError(f"model: {name!r} cannot be loaded: {lines[0]}") from error
+        raise OSError(
+            f"model must be one that transformers loads, got {name!r}: {lines[0]}"
+        ) from error
     return model.float().eval(), tokenizer
 
 

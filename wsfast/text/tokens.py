@@ -35,13 +35,27 @@ class Encoding:
             cut=self.cut,
         )
 
+    def first(self, count: int | None) -> Encoding:
+        """Return the encoding of the first `count` tokens, of all where it is None.
 
-def encode(tokenizer: Any, text: str, max_tokens: int | None) -> Encoding:
-    """Tokenize one text with a fast tokenizer, cut to its first `max_tokens` tokens.
+        Special tokens are kept and not counted. The tokenizer does not cut: its truncation takes
+        the last tokens in some models, and stays switched on in the tokenizer object.
+        """
+        if count is None:
+            return self
+        own = [i for i, flag in enumerate(self.special) if not flag]
+        added = [i for i, flag in enumerate(self.special) if flag]
+        kept = self.take(sorted(own[:count] + added))
+        return replace(kept, cut=not all(self.starts_word[i] for i in own[count:][:1]))
 
-    Special tokens are kept and not counted. The cut is made here, not by the tokenizer: truncation
-    there takes the last tokens in some models, and stays switched on in the tokenizer object.
-    """
+    @property
+    def count(self) -> int:
+        """How many tokens there are, special ones not counted."""
+        return self.special.count(False)
+
+
+def encode(tokenizer: Any, text: str) -> Encoding:
+    """Tokenize one text with a fast tokenizer."""
     # verbose=False: a text longer than the model allows is this package's error, not a warning
     encoded = tokenizer(
         text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False
@@ -50,19 +64,13 @@ def encode(tokenizer: Any, text: str, max_tokens: int | None) -> Encoding:
     found = [(int(start), int(stop)) for start, stop in encoded.pop("offset_mapping")]
     inner = boundaries.inner_places(text)
     offsets = boundaries.whole_characters(found, inner)
-    full = Encoding(
+    return Encoding(
         inputs={name: list(ids) for name, ids in encoded.items()},
         tokens=list(encoded.tokens()),
         starts_word=_starts(text, offsets, special, encoded.word_ids(), inner),
         offsets=offsets,
         special=special,
     )
-    if max_tokens is None:
-        return full
-    own = [i for i, flag in enumerate(special) if not flag]
-    added = [i for i, flag in enumerate(special) if flag]
-    kept = full.take(sorted(own[:max_tokens] + added))
-    return replace(kept, cut=not all(full.starts_word[i] for i in own[max_tokens:][:1]))
 
 
 def _starts(
@@ -105,3 +113,45 @@ def word_label(encoding: Encoding, span: tuple[int, int], text: str) -> str:
     """Return the word as the text writes it, or the token where the text has no characters."""
     start, stop = span_of(encoding.offsets[span[0] : span[1]])
     return text[start:stop].strip() or encoding.tokens[span[0]]
+
+
+# -- what may be given ----------------------------------------------------------------------------
+
+
+class UnfitTextError(ValueError):
+    """One of the texts cannot be done; the others may be.
+
+    Attributes
+    ----------
+    reason : str
+        What the text must be, and is not; the message has its name in front.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{name} {reason}")
+
+
+class TooLongError(UnfitTextError):
+    """A text of `count` tokens where there is room for `limit`."""
+
+    def __init__(self, name: str, reason: str, count: int, limit: int) -> None:
+        self.count, self.limit = count, limit
+        super().__init__(name, reason)
+
+
+def check_length(index: int, count: int, limit: int | None) -> None:
+    """Refuse a text with more tokens, special ones included, than the model has positions."""
+    if limit is not None and count > limit:
+        reason = (
+            f"must have at most {limit} tokens, special ones included, as the model has positions, "
+            f'got {count}: cut the text with max_tokens, or take layer="words"'
+        )
+        raise TooLongError(f"texts[{index}]", reason, count, limit)
+
+
+def check_room(index: int, count: int, room: int) -> None:
+    """Refuse a text with more tokens than there is room for, and that is not to be cut."""
+    if count > room:
+        reason = f'must have at most {room} tokens, got {count}: long="cut" keeps the first {room}'
+        raise TooLongError(f"texts[{index}]", reason, count, room)

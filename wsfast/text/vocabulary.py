@@ -13,10 +13,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from wsfast import _values
 from wsfast._random import random_weights
 from wsfast.results.embedded import PIECE
 from wsfast.studies.substitution.search import self_scores
-from wsfast.text import checks, models
+from wsfast.text import models
 from wsfast.text.scale import to_norm_sqrt_d
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # rows that BERT never trained
@@ -80,7 +81,11 @@ class Vocabulary:
             if reason:
                 refused.append(f"{word!r} {reason}")
             rows.append(row)
-        checks.check_candidates_found(refused)
+        if refused:
+            raise ValueError(
+                "candidates must be one token of the vocabulary each, got "
+                f"{_values.some(refused, str)}"
+            )
         found = torch.zeros_like(self.usable)
         found[rows] = True
         return found

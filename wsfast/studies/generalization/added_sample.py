@@ -7,7 +7,7 @@ from torch import Tensor
 from wsfast.studies.generalization.minimise import Loss
 
 
-class Sample:
+class AddedSample:
     """φ(X), y, and the min-norm solution θ* on the texts before.
 
     Parameters

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast._checks import Inputs, SearchOptions
+from wsfast._inputs import Inputs
 from wsfast._warn import warn
+from wsfast.maps.draws import Draws
 from wsfast.results.generalization import FIGURES, GeneralizationResult
+from wsfast.search.options import SearchOptions
 from wsfast.studies.assemble import versions
-from wsfast.studies.generalization.choose import Draws
 from wsfast.studies.generalization.minimise import Change
 
 # Condition number of ΦΦᵀ from which on a warning says that digits are lost.
@@ -57,9 +58,9 @@ def assemble(
     """One result; `count` is N, the number of texts that were trained on."""
     trials, draws = len(inputs.texts), len(of_draws)
     lead = (trials,) if inputs.batched else ()
-    lead = (*lead, draws) if maps.has_draws else lead
+    lead = (*lead, draws) if maps.has_axis else lead
     axes = tuple(
-        name for name, there in (("trials", inputs.batched), ("draws", maps.has_draws)) if there
+        name for name, there in (("trials", inputs.batched), ("draws", maps.has_axis)) if there
     )
     shape = (*lead, len(asked.trainings), len(asked.losses))
 
@@ -76,7 +77,7 @@ def assemble(
         worst = max(range(draws), key=conditions.__getitem__)
         warn(
             f"ΦΦᵀ of the {count} texts has the condition number {conditions[worst]:.1e}"
-            f"{f' in draw {worst}' if maps.has_draws else ''}: few digits of the outputs are sure. "
+            f"{f' in draw {worst}' if maps.has_axis else ''}: few digits of the outputs are sure. "
             "Leave out nearly equal texts, take fewer texts, or a map of more features"
         )
     condition = numbers(conditions)
@@ -86,12 +87,12 @@ def assemble(
             [numbers([c.position for c in one.changes], torch.int64) for one in of_draws]
         ),
         delta=by_trial([torch.stack([c.delta for c in one.changes]) for one in of_draws]),
-        condition=inputs.give(condition if maps.has_draws else condition[0]),
+        condition=inputs.give(condition if maps.has_axis else condition[0]),
         trainings=asked.trainings,
         losses=asked.losses,
         radius=options.radius,
         info={
-            **maps.about,
+            **maps.info,
             "N": count,
             "D": of_draws[0].size,
             "dtype": str(inputs.dtype).removeprefix("torch."),

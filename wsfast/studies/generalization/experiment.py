@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Array, SearchOptions
-from wsfast._checks.generalization import (
+from wsfast import _inputs, _values
+from wsfast._precision import plain
+from wsfast._progress import Progress, progress_bar
+from wsfast._values import Array
+from wsfast.maps.draws import Draws, MapOptions, draws_of
+from wsfast.maps.feature_map import FeatureMap
+from wsfast.results.generalization import FIGURES, GeneralizationResult
+from wsfast.search.options import SearchOptions, search_options
+from wsfast.studies.deltas import DEFAULT_BUDGET
+from wsfast.studies.generalization.added_sample import AddedSample
+from wsfast.studies.generalization.assemble import Asked, OfDraw, assemble
+from wsfast.studies.generalization.inputs import (
     LOSSES,
     TRAININGS,
     TrainingSet,
@@ -19,17 +27,8 @@ from wsfast._checks.generalization import (
     signs,
     training_set,
 )
-from wsfast._precision import plain
-from wsfast._progress import Progress, progress_bar
-from wsfast.results.generalization import FIGURES, GeneralizationResult
-from wsfast.studies.deltas import DEFAULT_BUDGET
-from wsfast.studies.generalization.added_sample import Sample
-from wsfast.studies.generalization.assemble import Asked, OfDraw, assemble
-from wsfast.studies.generalization.choose import MapOptions, draws_of
-from wsfast.studies.generalization.maps import FeatureMap
 from wsfast.studies.generalization.minimise import Found, minimise
 from wsfast.studies.generalization.training import MinNorm
-from wsfast.studies.generic import evaluating
 
 
 @plain
@@ -39,7 +38,7 @@ def experiment(
     X: Array,
     y: Any,
     *,
-    map: str | Callable[[Tensor], Tensor] = "raf",  # noqa: A002
+    map: str | Callable[[Tensor], Tensor] | FeatureMap = "raf",  # noqa: A002
     weights: Any = None,
     training: str | Sequence[str] = TRAININGS,
     loss: str | Sequence[str] = LOSSES,
@@ -154,10 +153,10 @@ def experiment(
     >>> bool(result.error[1, 2] < 1e-3)
     True
     """
-    inputs = _checks.texts(X)
+    inputs = _inputs.texts(X)
     known = training_set(texts, labels, inputs)
     asked = Asked(choices("training", training, TRAININGS), choices("loss", loss, LOSSES))
-    options = _checks.search_options(
+    options = search_options(
         inputs,
         radius=radius,
         positions=positions,
@@ -169,22 +168,22 @@ def experiment(
     )
     y = signs("y", y, len(inputs.texts), inputs.device, one=True)
     given = MapOptions(weights, k, depth, activation, draws, backend)
-    shown = _checks.flag("progress", progress)
+    maps = draws_of(map, inputs, given, options.seed, options.memory_budget)
+    shown = _values.flag("progress", progress)
     trials = torch.stack(inputs.texts).detach()
-    eval_mode = evaluating(map) if isinstance(map, nn.Module) else nullcontext()
-    with torch.no_grad(), eval_mode:
-        maps = draws_of(map, inputs, options, given)
-        total = len(y) * maps.number * asked.searches * len(options.positions[0])
-        with progress_bar(total, "word", shown) as bar:
-            of_draws = [
-                _of_draw(maps.make(draw), known, trials, y, options, asked, bar)
-                for draw in range(maps.number)
-            ]
+    total = len(y) * len(maps.numbers) * asked.searches * len(options.positions[0])
+    of_draws = []
+    with torch.no_grad(), progress_bar(total, "word", shown) as bar:
+        for draw in maps.numbers:
+            made = maps.make(draw)
+            with made.ready():
+                of_draws.append(_of_draw(made, maps, known, trials, y, options, asked, bar))
     return assemble(of_draws, maps, len(known.texts), inputs, options, asked)
 
 
 def _of_draw(
     feature_map: FeatureMap,
+    maps: Draws,
     known: TrainingSet,
     trials: Tensor,
     y: Tensor,
@@ -192,14 +191,15 @@ def _of_draw(
     asked: Asked,
     bar: Progress,
 ) -> OfDraw:
-    features = feature_map.features(known.texts)
-    _checks.finite("φ(texts)", features)
-    _checks.size_of("φ(texts)", features)
+    budget = options.memory_budget
+    features = feature_map.of_texts(known.texts, budget)
+    _values.finite("φ(texts)", features)
+    _values.size_of("φ(texts)", features)
     solution = MinNorm(features, known.labels, options.memory_budget)
-    texts = list(feature_map.moving(trials))
-    phi = torch.stack([text.phi for text in texts])
-    _checks.finite("φ(X)", phi)
-    _checks.size_of("φ(X)", phi)
+    texts = list(feature_map.prepare(list(trials), maps.engine, budget))
+    phi = torch.stack([text.phi.flatten() for text in texts])
+    _values.finite("φ(X)", phi)
+    _values.size_of("φ(X)", phi)
     none = ~phi.any(1)
     if bool(none.any()):
         raise ValueError(f"X must have features, but φ(X) = 0 for text {int(none.nonzero()[0])}")
@@ -209,7 +209,7 @@ def _of_draw(
     result = OfDraw({name: [] for name in FIGURES}, [], [], condition, phi.shape[1])
     for t in range(len(trials)):
         text = texts.pop(0)  # what it holds goes after its turn
-        sample = Sample(phi[t], away[t], float(y[t]), theta)
+        sample = AddedSample(phi[t], away[t], float(y[t]), theta)
         minimised: dict[tuple[str, str], Found] = {}
         for training in asked.trainings:
             for name in asked.losses:

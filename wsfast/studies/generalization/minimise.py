@@ -8,16 +8,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast._checks import SearchOptions
 from wsfast._progress import Progress
-from wsfast.search.ascent import Ball, Point, adam_on_sphere, ascend
-from wsfast.studies.assemble import within
-from wsfast.studies.generalization.maps import MovingText
+from wsfast.maps.feature_map import PreparedText
+from wsfast.maps.measure import Functional
+from wsfast.perturbation.ball import within
+from wsfast.perturbation.change import Change as Edit
+from wsfast.perturbation.change import Sites
+from wsfast.search.ascent import Point
+from wsfast.search.options import SearchOptions
+from wsfast.search.search import Search
 
-# Positions this near to the best one, and no more than so many, go on to the end.
+# Positions whose value is within this share of the best one's are searched to the end: at most
+# _FINALISTS of them.
 _NEAR = 0.01
 _FINALISTS = 4
-# Of their steps: so many times those of the search, until they raise the value no more than so.
+# The finalists take at most _MORE_STEPS times the steps of the search. They stop earlier where four
+# steps together raise their value by less than the share _FINAL_TOL.
 _MORE_STEPS = 10
 _FINAL_TOL = 1e-11
 
@@ -53,7 +59,7 @@ class Found(NamedTuple):
 
 
 def minimise(
-    text: MovingText,
+    text: PreparedText,
     loss: Loss,
     index: Tensor,
     options: SearchOptions,
@@ -74,52 +80,45 @@ def minimise(
     if options.radius == 0:
         delta = torch.zeros_like(like)
         bar.update(len(index))
-        return Found(Change(int(index[0]), delta), text.phi, 0)
-    parts = []
-    for part in text.search(theta, index, options):
-        parts.append(part)
-        bar.update(len(part.at))
-    steps = max(part.steps for part in parts)
-    point = Point(
-        torch.cat([part.point.delta for part in parts]),
-        torch.cat([part.point.value for part in parts]),
-    )
+        return Found(Change(int(index[0]), delta), text.phi.flatten(), 0)
+    search, measure = Search(options), Functional(theta)
+    found, steps = [], 0
+    for part in text.parts(Sites.of_words(index), search):
+        point, taken = search.run(text.objective(part, measure, options.radius))
+        found.append(point)
+        steps = max(steps, taken)
+        bar.update(len(part))
+    point = Point(*(torch.cat(column) for column in zip(*found, strict=True)))
     if not float(point.value.max()) >= distance:
-        index, point, more = _to_the_end(text, theta, index, point, options)
+        index, point, more = _to_the_end(text, measure, index, point, search)
         steps += more
     best = int(point.value.argmax())
-    position = int(index[best])
+    site = Sites.of_words(index[best, None])
     delta = within(point.delta[best, None].to(like), options.radius)[0]
-    features = text.along(position, delta)
+
+    def features(t: float) -> Tensor:
+        by = t * delta.to(text.X.dtype)
+        return text.after(site, Edit(add=by[None, None, None])).flatten()
 
     def moved(t: float) -> float:
         return float(features(t) @ theta) - toward * loss.start - distance
 
     if moved(1.0) > 0:
         delta = delta * root(moved, -distance)
-        features = text.along(position, delta)
-    return Found(Change(position, delta), features(1.0), steps)
+    return Found(Change(int(index[best]), delta), features(1.0), steps)
 
 
 def _to_the_end(
-    text: MovingText, theta: Tensor, index: Tensor, point: Point, options: SearchOptions
+    text: PreparedText, measure: Functional, index: Tensor, point: Point, search: Search
 ) -> tuple[Tensor, Point, int]:
     """Let the best positions go on until they rise no more; those positions alone."""
     value, order = point.value.sort(descending=True, stable=True)
     keep = order[value >= value[0] - _NEAR * value[0].abs()][:_FINALISTS].sort().values
     index = index[keep]
-    ball = Ball(options.radius, _FINAL_TOL, text.native)
     start = Point(point.delta[keep], point.value[keep])
-    objective = text.objective(theta, index)
-    final, steps = ascend(objective, start, ball, _MORE_STEPS * options.max_steps)
-    # Where φ has kinks the ascent stops at one.
-    beyond = adam_on_sphere(objective, final.delta, ball, options.max_steps)
-    rose = beyond.value > final.value
-    final = Point(
-        torch.where(rose[:, None], beyond.delta, final.delta),
-        torch.where(rose, beyond.value, final.value),
-    )
-    return index, final, steps + options.max_steps
+    objective = text.objective(Sites.of_words(index), measure, search.limits.radius)
+    final, steps = search.finish(objective, start, _MORE_STEPS * search.max_steps, _FINAL_TOL)
+    return index, final, steps
 
 
 def root(f: Callable[[float], float], at_zero: float) -> float:

@@ -12,22 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import scaling as checks
+from wsfast import _values
 from wsfast._random import weights_of_draw
-from wsfast.engines import choose
-from wsfast.maps.names import ATTENTION
+from wsfast.maps.draws import ATTENTION, MapOptions, backend_of
+from wsfast.maps.network import width_of
 from wsfast.maps.random_features import DEEP_FEATURES, DEFAULT_DEPTH
 from wsfast.results.arrays import to_numpy
+from wsfast.results.cells import Cell
 from wsfast.results.sensitivity import SensitivityResult
-from wsfast.studies.raf import raf_sensitivity
-from wsfast.studies.random_features import (
+from wsfast.studies.scaling.options import map_options
+from wsfast.studies.sensitivity import (
     drf_sensitivity,
+    raf_sensitivity,
     rf_sensitivity,
     sensitivity_of_draw,
+    word_sensitivity,
 )
-from wsfast.studies.scaling.store import Cell
 
+# Whose options a map takes; those of `word_sensitivity`, where it is not here.
 _FUNCTIONS: dict[str, Callable[..., SensitivityResult]] = {
     **dict.fromkeys(ATTENTION, raf_sensitivity),
     "rf": rf_sensitivity,
@@ -36,7 +38,8 @@ _FUNCTIONS: dict[str, Callable[..., SensitivityResult]] = {
 
 # What a study decides, and the user does not.
 _SET = {
-    "X", "W", "V", "mask", "draws", "seed", "progress", "memory_budget", "weight_fn", "normalize",
+    "X", "W", "V", "phi", "mask", "draws", "seed", "progress", "memory_budget", "weight_fn",
+    "normalize", "causal", "perturbation", "rows",
 }  # fmt: skip
 
 
@@ -51,21 +54,20 @@ def resolve_options(
         For an option that it does not take, or one whose value costs are computed from. It checks
         the others itself.
     """
-    parameters = inspect.signature(_FUNCTIONS[feature_map]).parameters
+    parameters = inspect.signature(_FUNCTIONS.get(feature_map, word_sensitivity)).parameters
     known = {name: one.default for name, one in parameters.items() if name not in _SET}
-    checks.map_options(feature_map, given, known)
+    map_options(feature_map, given, known)
     options = {**known, **given}
     if isinstance(options["positions"], (Tensor, np.ndarray)):
         options["positions"] = options["positions"].tolist()
     # By name: another backend would give other digits where a study goes on elsewhere.
-    options["backend"] = choose.resolve(
-        options["backend"], device, cpu_only=feature_map not in ATTENTION
-    )
+    if "backend" in known:
+        options["backend"] = backend_of(feature_map, options["backend"], device)
     if "k" in known:
-        options["k"] = checks.width(options["k"])
+        options["k"] = width_of(options["k"])
     if "depth" in known:
         depth = DEFAULT_DEPTH if options["depth"] is None else options["depth"]
-        options["depth"] = _checks.integer("depth", depth, low=1)
+        options["depth"] = _values.integer("depth", depth, low=1)
     return options
 
 
@@ -89,8 +91,7 @@ class Measure:
     ) -> None:
         self.map = feature_map
         self.options = {**options, "seed": seed}
-        if feature_map in ATTENTION:
-            self.options["memory_budget"] = memory_budget
+        self._budget = memory_budget
 
         # Texts of all lengths have the same W, which costs as much as a short text's search.
         @lru_cache(maxsize=1)
@@ -117,11 +118,14 @@ class Measure:
         )
 
     def _sensitivity(self, X: Tensor, draw: int) -> SensitivityResult:
-        if self.map not in ATTENTION:
-            return sensitivity_of_draw(self.map, X, draw, **self.options)
-        fn = ATTENTION[self.map]
-        W = self._weights(X.shape[1], draw, X.dtype, X.device)
-        return raf_sensitivity(X, W, weight_fn=fn.name, normalize=fn.normalize, **self.options)
+        own = {name: one for name, one in self.options.items() if name in MapOptions._fields}
+        search = {name: one for name, one in self.options.items() if name not in own}
+        if self.map in ATTENTION:
+            own["weights"] = self._weights(X.shape[1], draw, X.dtype, X.device)
+            draw = 0
+        return sensitivity_of_draw(
+            self.map, X, draw, MapOptions(**own), memory_budget=self._budget, **search
+        )
 
     def cost(self, n: int, d: int) -> float:
         """Time of a cell in some unit: what the remaining time of a study is estimated from."""
@@ -130,6 +134,8 @@ class Measure:
         if self.map in ATTENTION:
             # Products with n words and with W, what lies between them, what a call costs at least.
             return searched * (n * (8 * d + 1700) + d * d) + 6e6
+        if self.map not in _FUNCTIONS:  # the whole text for each place
+            return searched * n * (8 * d + 1700) + 6e6
         k, deeper = self.options["k"], 0
         if self.map == "drf":
             deeper = self.options["depth"] - 1

@@ -1,4 +1,4 @@
-"""The cells of a scaling study, and the folder that keeps them."""
+"""The folder that keeps the cells of a scaling study."""
 
 from __future__ import annotations
 
@@ -7,61 +7,14 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wsfast._files import write_whole
 from wsfast._folder import keep_settings
 from wsfast._warn import warn
-from wsfast.maps.names import MAPS
+from wsfast.results.cells import Cell, Key
 
 _STUDY = "study.json"
-
-
-class Key(NamedTuple):
-    """Which cell of a study, in the order of the table."""
-
-    d: int
-    n: int
-    text: int
-    draw: int
-
-
-class Cell(NamedTuple):
-    """One row of the table of a scaling study.
-
-    Attributes
-    ----------
-    map : str
-        Name of the feature map.
-    n, d : int
-        Words of the text, and their dimension.
-    text, draw : int
-        Numbers of the text and of the draw of the weights. A Gaussian text is drawn anew with the
-        weights, and has their number.
-    S : float
-        Word sensitivity; NaN where the features are zero.
-    position : int
-        Where S is attained; -1 where S is NaN.
-    upper : float or None
-        A bound that S cannot exceed, for "rf" and "drf".
-    k : int or None
-        Number of random features, for "rf" and "drf".
-    """
-
-    map: str
-    n: int
-    d: int
-    text: int
-    draw: int
-    S: float
-    position: int
-    upper: float | None = None
-    k: int | None = None
-
-
-def table_order(cell: Cell) -> tuple[int, Key]:
-    """Sort key of the rows of a table; two cells with the same one are the same cell."""
-    return MAPS.index(cell.map), Key(cell.d, cell.n, cell.text, cell.draw)
 
 
 class Store:
@@ -112,8 +65,7 @@ class Store:
             self._keep()
         content = {**cell._asdict(), "study": self.digest}
         content["S"] = None if math.isnan(cell.S) else cell.S
-        key = Key(cell.d, cell.n, cell.text, cell.draw)
-        write_whole(self._file(key), f"{json.dumps(content, allow_nan=False)}\n".encode())
+        write_whole(self._file(cell.key), f"{json.dumps(content, allow_nan=False)}\n".encode())
 
     def _file(self, key: Key) -> Path:
         assert self.folder is not None
@@ -128,7 +80,7 @@ class Store:
         if content["S"] is None:
             content["S"] = math.nan
         cell = Cell(**content)
-        if (cell.d, cell.n, cell.text, cell.draw) != key:
+        if cell.key != key:
             raise ValueError("it is another cell")
         return cell
 

@@ -13,17 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Array
-from wsfast._checks import scaling as checks
-from wsfast._folder import machine
+from wsfast import _values
+from wsfast._config import machine
 from wsfast._progress import progress_bar
+from wsfast._values import Array
 from wsfast._version import __version__
 from wsfast._warn import warn
+from wsfast.maps.draws import BUILDERS
+from wsfast.results.cells import Cell, Key
 from wsfast.results.scaling import ScalingResult
 from wsfast.studies.deltas import DEFAULT_BUDGET
 from wsfast.studies.scaling.measure import Measure, resolve_options
-from wsfast.studies.scaling.store import Cell, Key, Store
+from wsfast.studies.scaling.options import sizes, study_folder, texts_of_study
+from wsfast.studies.scaling.store import Store
 from wsfast.studies.scaling.texts import digest, gaussian_text
 
 if TYPE_CHECKING:
@@ -114,17 +116,17 @@ def scaling(
     >>> abs(law.value) < 0.5
     True
     """
-    feature_map = checks.feature_map(map)
-    lengths = checks.sizes("ns", ns)
-    draws = _checks.integer("draws", draws, low=1)
-    seed = _checks.seed(seed)
-    memory_budget = _checks.integer("memory_budget", memory_budget, low=1)
-    shown = _checks.flag("progress", progress)
-    folder = checks.study_folder(path)
-    given = None if texts is None else checks.texts_of_study(texts, lengths[-1])
+    feature_map = _values.one_of("map", map, BUILDERS)
+    lengths = sizes("ns", ns)
+    draws = _values.integer("draws", draws, low=1)
+    seed = _values.seed(seed)
+    memory_budget = _values.integer("memory_budget", memory_budget, low=1)
+    shown = _values.flag("progress", progress)
+    folder = study_folder(path)
+    given = None if texts is None else texts_of_study(texts, lengths[-1])
     if (ds is None) == (given is None):
         raise ValueError("ds must be given for Gaussian texts, and not together with texts")
-    dimensions = checks.sizes("ds", ds) if given is None else [given[0].shape[1]]
+    dimensions = sizes("ds", ds) if given is None else [given[0].shape[1]]
 
     device = torch.device("cpu") if given is None else given[0].device
     options = resolve_options(feature_map, options, device)
@@ -194,7 +196,7 @@ def _described(name: str, value: Any, kept: bool) -> Any:
     if kept:
         raise TypeError(
             f"{name} must be numbers or a name where path is given, so that another run can tell "
-            f"whether it is the same; got {type(value).__name__}"
+            f"whether it is the same, got {type(value).__name__}"
         )
     return getattr(value, "__name__", type(value).__name__)
 

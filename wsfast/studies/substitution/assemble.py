@@ -7,28 +7,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Inputs, SubstitutionOptions
+from wsfast import _values
+from wsfast._inputs import Inputs
 from wsfast._warn import warn
-from wsfast.results.substitution import SubstitutionResult
+from wsfast.results.substitution import LEADERS, SubstitutionResult
 from wsfast.studies.assemble import leading_axes, texts_without_value
-from wsfast.studies.substitution.ranking import LEADERS, first_of, ranked
-from wsfast.studies.substitution.screen import Pairs, TextSearch
+from wsfast.studies.substitution.options import SubstitutionOptions
+from wsfast.studies.substitution.ranking import first_of, ranked
+from wsfast.studies.substitution.screen import Pairs, Screen
 from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates that a picture has room for, unless more pairs are asked for.
 _MOST_SHOWN = 60
 
 
-class Searched(NamedTuple):
+class Screened(NamedTuple):
     """Some positions of a text under one W, all candidates seen."""
 
     at: Tensor  # (p,) the positions in the user's text
-    search: TextSearch
+    search: Screen
     verified: Pairs  # positions counted among `at`
 
 
-class Found(NamedTuple):
+class Ranked(NamedTuple):
     """What a search found for one text and one W; positions are those of the user's text."""
 
     pairs: Pairs  # best first
@@ -40,7 +41,7 @@ class Found(NamedTuple):
     table: Tensor | None  # (p, C) relative changes
 
 
-def rank(parts: list[Searched], options: SubstitutionOptions, candidates: int) -> Found:
+def rank(parts: list[Screened], options: SubstitutionOptions, candidates: int) -> Ranked:
     """The parts of one text and one W together."""
     norm = float(parts[0].search.norm)
     at = torch.cat([part.at for part in parts])
@@ -55,7 +56,7 @@ def rank(parts: list[Searched], options: SubstitutionOptions, candidates: int) -
     if len(pairs.value) == 0:
         none = at.new_empty(0)
         nothing = pairs.value.new_empty(len(at), 0)
-        return Found(pairs, none, norm, at, none, nothing, table)
+        return Ranked(pairs, none, norm, at, none, nothing, table)
     order = ranked(*pairs, largest=options.largest)
     pairs = Pairs(*(values[order] for values in pairs))
     best = _best_of_positions(pairs)
@@ -72,7 +73,7 @@ def rank(parts: list[Searched], options: SubstitutionOptions, candidates: int) -
     seen = columns_of_pairs >= 0
     rows = torch.searchsorted(at, pairs.position[seen])
     at_positions[rows, columns_of_pairs[seen]] = pairs.value[seen]
-    return Found(pairs, best, norm, at, numbers, at_positions, table)
+    return Ranked(pairs, best, norm, at, numbers, at_positions, table)
 
 
 def _best_of_positions(pairs: Pairs) -> Tensor:
@@ -100,7 +101,7 @@ def _shown(pairs: Pairs, best: Tensor, k: int) -> Tensor:
 
 
 def assemble(
-    found: list[Found],
+    found: list[Ranked],
     inputs: Inputs,
     options: SubstitutionOptions,
     table: CandidateTable,
@@ -127,7 +128,7 @@ def assemble(
         position, candidate, norms = one.pairs
         if len(norms) == 0:
             continue
-        relative = _checks.fits("S", norms / one.norm, like.dtype)
+        relative = _values.fits("S", norms / one.norm, like.dtype)
         value[b] = relative[0]
         top_value[b] = relative[:k]
         top_position[b], top_candidate[b] = position[:k], candidate[:k]
@@ -137,7 +138,7 @@ def assemble(
         grid_value[b, one.at, : len(one.candidates)] = (one.at_positions / one.norm).to(like.dtype)
         if values is not None and one.table is not None:
             rows = values[b, one.at]
-            rows[:, table.numbers] = _checks.fits("table", one.table, like.dtype)
+            rows[:, table.numbers] = _values.fits("table", one.table, like.dtype)
             values[b, one.at] = rows
     if texts := texts_without_value(value, draws):
         warn(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wsfast.engines.substitution_kernels import NativeTiles, PairList
+from wsfast.maps.candidates import NativeTiles, PairList
+from wsfast.results.substitution import LEADERS
 from wsfast.studies.substitution.contenders import Contenders
-from wsfast.studies.substitution.ranking import LEADERS, TIE
-from wsfast.studies.substitution.screen import LARGE, Pairs, TextSearch, own_scores
+from wsfast.studies.substitution.ranking import TIE
+from wsfast.studies.substitution.screen import LARGE, Pairs, Screen, self_scores_of
 from wsfast.studies.substitution.table import Tile
 
 # Pairs that may be held, and so many more for each of the k that are asked for and each position: a
@@ -17,7 +18,7 @@ _ROOM = 2**14
 _ROOM_EACH = 16
 
 
-class DeviceSearch(TextSearch):
+class DeviceScreen(Screen):
     """A text's search of which the device keeps the thresholds and the list of contenders.
 
     A tile raises the thresholds by the lower bounds of its blocks of candidates: each block has a
@@ -34,30 +35,32 @@ class DeviceSearch(TextSearch):
     def memory(n: int, positions: int, itemsize: int) -> int:
         """Bytes that one text is held in."""
         room = _ROOM + _ROOM_EACH * positions
-        return TextSearch.memory(n, positions, itemsize) + room * (2 * 8 + 2 * itemsize)
+        return Screen.memory(n, positions, itemsize) + room * (2 * 8 + 2 * itemsize)
 
-    def see(self, tile: Tile, own_score: Tensor) -> None:
-        """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
+    def see(self, tile: Tile, self_scores: Tensor) -> None:
+        """Take in the next candidates, whose v·Wv/√d is `self_scores` (m,)."""
         if self.dtype != tile.rows.dtype:
-            super().see(tile, own_score)
+            super().see(tile, self_scores)
             return
         if self._screened is None:
             pairs = len(self._index) * len(self._table)
             room = min(_ROOM + _ROOM_EACH * (self._plan.k + len(self._index)), pairs)
             self._screened = _Screened(len(self._index), self._plan.k, room, tile.rows)
-        evaluator = self._evaluator(self.dtype)[0]
+        evaluator = self._tiling(self.dtype).tiles
         assert isinstance(evaluator, NativeTiles)
         allowed = None
         if self._allowed is not None:
             allowed = self._allowed(tile.number).to(torch.uint8).contiguous()
-        self._screened.see(evaluator, tile, own_score, allowed)
+        self._screened.see(evaluator, tile, self_scores, allowed)
 
     def verified(self) -> Pairs:
         """The pairs that may be best, their values from the change itself, in float64."""
         screened, self._screened = self._screened, None
         if screened is not None and not screened.give(self._contenders):
             for tile in self._table.tiles(self._plan.columns):
-                super().see(tile, own_scores(tile.rows, self._problem.W.to(tile.rows.dtype)))
+                super().see(
+                    tile, self_scores_of(tile.rows, self._text.map.weights.W.to(tile.rows.dtype))
+                )
         return super().verified()
 
 
@@ -78,9 +81,9 @@ class _Screened:
         )
 
     def see(
-        self, evaluator: NativeTiles, tile: Tile, own_score: Tensor, allowed: Tensor | None
+        self, evaluator: NativeTiles, tile: Tile, self_scores: Tensor, allowed: Tensor | None
     ) -> None:
-        squares, low = evaluator.screened(tile.rows, own_score, self._threshold(), allowed)
+        squares, low = evaluator.screened(tile.rows, self_scores, self._threshold(), allowed)
         self._surest = torch.maximum(self._surest, low.amax(1))
         self._best = torch.cat([self._best, low.flatten()]).topk(len(self._best)).values
         self._leading = torch.cat([self._leading, low.amax(0)]).topk(LEADERS).values

@@ -9,10 +9,6 @@ from torch import Tensor
 # Values that differ by at most this share count as tied.
 TIE = 1e-9
 
-# So many candidates are known at every position, where there are as many: those whose best change,
-# anywhere, is best.
-LEADERS = 8
-
 
 def ranked(position: Tensor, candidate: Tensor, value: Tensor, *, largest: bool) -> Tensor:
     """Order (Q,) of pairs by `value` (Q,) float64; ties stand by position, then candidate."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast.attention.substitution import PAIR_ARRAYS, Squares, prepare
-from wsfast.attention.substitution_tiles import TorchTiles
-from wsfast.engines.substitution_kernels import NativeTiles, Workspace
-from wsfast.maps.attention_text import ROUNDING, RafProblem
+from wsfast.maps.attention_text import ROUNDING, AttentionText
+from wsfast.maps.candidates import (
+    PAIR_ARRAYS,
+    Squares,
+    Tiling,
+    Workspace,
+    replaced_norms,
+    tiling_of,
+)
+from wsfast.results.substitution import LEADERS
 from wsfast.studies.substitution.contenders import Contenders
-from wsfast.studies.substitution.definition import DefinitionTiles
-from wsfast.studies.substitution.ranking import LEADERS, TIE
+from wsfast.studies.substitution.options import candidate_rows
+from wsfast.studies.substitution.ranking import TIE
 from wsfast.studies.substitution.table import CandidateTable, Tile
 
 # More pairs than this for each position and place of the ranking are evaluated again, in float64,
@@ -24,18 +29,6 @@ _MANY = 8
 
 # Sizes beyond this leave float32 in products of four.
 LARGE = 1e12
-
-
-class Evaluator(Protocol):
-    """Evaluates the change of φ for tiles of candidates."""
-
-    def squares(
-        self, candidates: Tensor, own_score: Tensor, threshold: Tensor | None = None
-    ) -> Squares:
-        """For candidates (m, d) and v·Wv/√d (m,).
-
-        Where the norm surely is below `threshold` (P,), the square may be any smaller number.
-        """
 
 
 class Pairs(NamedTuple):
@@ -55,18 +48,18 @@ class Plan(NamedTuple):
     columns: int  # candidates at a time
 
 
-def own_scores(rows: Tensor, W: Tensor) -> Tensor:
+def self_scores_of(rows: Tensor, W: Tensor) -> Tensor:
     """v·Wv/√d (m,) of the rows v (m, d)."""
     scores: Tensor = ((rows @ W) * rows).sum(-1) * rows.shape[-1] ** -0.5
     return scores
 
 
-class TextSearch:
+class Screen:
     """The candidates seen so far at the positions `index` of one text.
 
     Parameters
     ----------
-    problem : RafProblem
+    text : AttentionText
     index : Tensor, shape (P,)
         Positions, counted among the words of the text.
     allowed : callable, optional
@@ -78,14 +71,14 @@ class TextSearch:
 
     def __init__(
         self,
-        problem: RafProblem,
+        text: AttentionText,
         index: Tensor,
         allowed: Callable[[Tensor], Tensor] | None,
         plan: Plan,
         table: CandidateTable,
         workspace: Workspace,
     ) -> None:
-        self._problem = problem
+        self._text = text
         self._index = index
         self._allowed = allowed
         self._plan = plan
@@ -93,77 +86,67 @@ class TextSearch:
         self._workspace = workspace
         self._contenders = Contenders(len(index), plan.k, LEADERS, index.device)
         self._needed = len(index) + plan.k + LEADERS  # pairs, were there no rounding
-        self._evaluators: dict[torch.dtype, tuple[Evaluator, Tensor, float]] = {}
-        sizes = float(problem.X.norm()), float(problem.norm)
+        self._tilings: dict[torch.dtype, Tiling] = {}
+        sizes = float(text.X.norm()), float(text.norm)
         ordinary = all(1e-8 < size < LARGE**0.5 for size in sizes)
-        exact = problem.backend == "reference" or not ordinary
-        self.dtype = torch.float64 if exact else problem.dtype
+        exact = not text.engine.closed_form or not ordinary
+        self.dtype = torch.float64 if exact else text.dtype
         self.table: Tensor | None = None  # (P, C) relative changes
         if plan.full:
-            self.table = index.new_full((len(index), len(table)), torch.nan, dtype=problem.dtype)
+            self.table = index.new_full((len(index), len(table)), torch.nan, dtype=text.dtype)
 
     @property
     def norm(self) -> Tensor:
         """‖φ(X)‖, float64."""
-        return self._problem.norm
+        return self._text.norm
 
     def release(self) -> None:
         """Drop what screening needs; it is made again where it is asked for."""
-        self._evaluators.clear()
+        self._tilings.clear()
 
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
         """Bytes that one text is held in."""
         return (PAIR_ARRAYS * positions + n + positions) * n * itemsize
 
-    def see(self, tile: Tile, own_score: Tensor) -> None:
-        """Take in the next candidates, whose v·Wv/√d is `own_score` (m,)."""
-        rows, squares, dtype = self._screen(tile, own_score)
+    def see(self, tile: Tile, self_scores: Tensor) -> None:
+        """Take in the next candidates, whose v·Wv/√d is `self_scores` (m,)."""
+        rows, squares, dtype = self._screen(tile, self_scores)
         allowed = None if self._allowed is None else self._allowed(tile.number)
         if self.table is not None:
             norms = self._certain(rows, squares, dtype)
             if allowed is not None:
                 norms = norms.masked_fill(~allowed, torch.nan)
-            self.table[:, tile.place] = (norms / self._problem.norm).to(self.table)
+            self.table[:, tile.place] = (norms / self._text.norm).to(self.table)
             squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
         self._compete(tile, squares, dtype, allowed)
         if len(self._contenders) > _MANY * self._needed:
             self._tighten()
 
-    def _screen(self, tile: Tile, own_score: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
+    def _screen(self, tile: Tile, self_scores: Tensor) -> tuple[Tensor, Squares, torch.dtype]:
         # Values that are asked for, and small ones, are needed whatever they are.
         screened = self._plan.largest and not self._plan.full
         threshold = self._contenders.threshold if screened else None
-        if self.dtype == tile.rows.dtype and self._problem.backend != "reference":
-            squares = self._evaluator(self.dtype)[0].squares(tile.rows, own_score, threshold)
+        if self.dtype == tile.rows.dtype and self._text.engine.closed_form:
+            squares = self._tiling(self.dtype).tiles.squares(tile.rows, self_scores, threshold)
             # The size is at least ‖v‖²: it tells rows that leave float32, and what is not a number.
             if float(squares.size.max()) < LARGE:
                 return tile.rows, squares, self.dtype
         rows = tile.rows.double()
-        _checks.candidate_rows(tile.number, rows)
+        candidate_rows(tile.number, rows)
         return rows, self._squares(rows, threshold), torch.float64
 
     def _squares(self, rows: Tensor, threshold: Tensor | None = None) -> Squares:
         """Of candidates (m, d) whose scores with themselves are not at hand, in their dtype."""
-        own_score = own_scores(rows, self._problem.W.to(rows.dtype))
-        return self._evaluator(rows.dtype)[0].squares(rows, own_score, threshold)
+        self_scores = self_scores_of(rows, self._text.map.weights.W.to(rows.dtype))
+        return self._tiling(rows.dtype).tiles.squares(rows, self_scores, threshold)
 
-    def _evaluator(self, dtype: torch.dtype) -> tuple[Evaluator, Tensor, float]:
-        """The evaluator in `dtype`, the size of its constant terms (P,), and its rounding."""
-        if dtype not in self._evaluators:
-            problem = self._problem
-            if problem.backend == "reference":
-                constant = self._problem.X.new_zeros(len(self._index))
-                self._evaluators[dtype] = DefinitionTiles(problem, self._index), constant, 0.0
-            else:
-                state = prepare(problem, self._index, dtype)
-                evaluator: Evaluator
-                if problem.backend == "native":
-                    evaluator = NativeTiles(state, self._plan.columns, self._workspace)
-                else:
-                    evaluator = TorchTiles(state, problem.memory_budget // 4)
-                self._evaluators[dtype] = evaluator, state.constant.double(), state.product_error
-        return self._evaluators[dtype]
+    def _tiling(self, dtype: torch.dtype) -> Tiling:
+        if dtype not in self._tilings:
+            self._tilings[dtype] = tiling_of(
+                self._text, self._index, self._plan.columns, self._workspace, dtype
+            )
+        return self._tilings[dtype]
 
     def _compete(
         self, tile: Tile, squares: Squares, dtype: torch.dtype, allowed: Tensor | None
@@ -177,11 +160,11 @@ class TextSearch:
         most = float(size.max()), float(blur2.max())
         threshold = self._contenders.threshold
         low, high = self._bounds(best, *most, slice(None), dtype)
-        # Not written the other way round: what is not a number may be anything.
+        # A bound that is NaN says nothing, and its pair stays: `high >= threshold` would drop it.
         if not bool((~(high < threshold)).any()):
             return
         of_candidates = value.amax(0) if largest else value.amin(0)
-        worst = self._evaluator(dtype)[1].argmax()[None]  # the position of the loosest bound
+        worst = self._tiling(dtype).constant.argmax()[None]  # the position of the loosest bound
         lows, _ = self._bounds(of_candidates, size, blur2, worst, dtype)
         self._contenders.expect(
             low.masked_fill(best.isinf(), -torch.inf),
@@ -200,7 +183,7 @@ class TextSearch:
 
     def _cut(self, threshold: Tensor, size: float, blur2: float, dtype: torch.dtype) -> Tensor:
         """What a square must reach (or not exceed) for its bound to reach `threshold` (P,)."""
-        _, constant, error = self._evaluator(dtype)
+        _, constant, error = self._tiling(dtype)
         slack = 2 * error * (size + constant)
         blur = blur2**0.5
         if self._plan.largest:
@@ -224,7 +207,7 @@ class TextSearch:
 
         Negated to find the smallest.
         """
-        _, constant, error = self._evaluator(dtype)
+        _, constant, error = self._tiling(dtype)
         value = value.double()
         slack = 2 * error * (size + constant[position])
         blur = blur2.double().sqrt() if isinstance(blur2, Tensor) else blur2**0.5
@@ -238,7 +221,7 @@ class TextSearch:
     def _tighten(self) -> None:
         """Bounds in float64 for the pairs held."""
         held = self._contenders
-        if self._problem.backend == "reference":
+        if not self._text.engine.closed_form:
             return
         low, high = (torch.empty_like(held.position, dtype=torch.float64) for _ in range(2))
         for rows, here, c in self._held():
@@ -269,7 +252,7 @@ class TextSearch:
             rows, same = rows.unique(dim=0, return_inverse=True)
             pairs = torch.stack([held.position[here], same[c]])
             pairs, back = pairs.unique(dim=1, return_inverse=True)
-            norms = self._problem.replaced_norms(self._index[pairs[0]], rows[pairs[1]])
+            norms = replaced_norms(self._text, self._index[pairs[0]], rows[pairs[1]])
             value[here] = norms[back]
         return Pairs(held.position, held.candidate, value)
 
@@ -288,15 +271,15 @@ class TextSearch:
         """Norms (P, m), float64, as exact as is promised for the dtype of X."""
         value, size, blur2 = squares
         norms = value.clamp(min=0).double().sqrt()
-        if self._problem.backend == "reference":
+        if not self._text.engine.closed_form:
             return norms
-        _, constant, _ = self._evaluator(dtype)
-        accuracy = self._problem.dtype
+        _, constant, _ = self._tiling(dtype)
+        accuracy = self._text.dtype
         share = ROUNDING[accuracy]
         rounding = torch.finfo(dtype).eps * 2 * (size + constant[:, None])
-        doubtful = rounding > share * self._problem.unit2(norms, accuracy)
+        doubtful = rounding > share * self._text.error_unit2(norms, accuracy)
         # Typical, not worst-case rounding of the scores: the bound without its factor d.
-        floor = norms.clamp(min=1e-3 * float(self._problem.norm))
+        floor = norms.clamp(min=1e-3 * float(self._text.norm))
         doubtful |= blur2.sqrt().double() / rows.shape[1] > share * floor
         doubtful |= ~norms.isfinite()
         columns = doubtful.any(0).nonzero()[:, 0]
@@ -309,4 +292,4 @@ class TextSearch:
                 norms[:, part] = torch.where(doubtful[:, part], exact, norms[:, part])
             return norms
         p, c = doubtful.nonzero(as_tuple=True)
-        return norms.index_put((p, c), self._problem.replaced_norms(self._index[p], rows[c]))
+        return norms.index_put((p, c), replaced_norms(self._text, self._index[p], rows[c]))

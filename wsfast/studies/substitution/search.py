@@ -9,21 +9,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast import _checks
-from wsfast._checks import Array, Candidates, Inputs, SubstitutionOptions, Texts
+from wsfast import _inputs, _values
+from wsfast._inputs import Inputs, Texts, words_among
 from wsfast._precision import plain
 from wsfast._progress import Progress, progress_bar
-from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines import choose, compiled
-from wsfast.engines.substitution_kernels import Workspace
-from wsfast.maps.attention_text import AttentionWeights, RafProblem
+from wsfast._values import Array
+from wsfast.maps.attention import weight_function
+from wsfast.maps.attention_text import AttentionText
+from wsfast.maps.candidates import Workspace
+from wsfast.maps.draws import Draws, attention_draws
 from wsfast.results.substitution import SubstitutionResult
-from wsfast.studies.assemble import versions, words_among
+from wsfast.studies.assemble import versions
 from wsfast.studies.deltas import DEFAULT_BUDGET
-from wsfast.studies.raf import draw_weights
-from wsfast.studies.substitution.assemble import Found, Searched, assemble, rank
-from wsfast.studies.substitution.device_screen import DeviceSearch
-from wsfast.studies.substitution.screen import Plan, TextSearch, own_scores
+from wsfast.studies.substitution.assemble import Ranked, Screened, assemble, rank
+from wsfast.studies.substitution.device_screen import DeviceScreen
+from wsfast.studies.substitution.options import (
+    Candidates,
+    SubstitutionOptions,
+    candidate_rows,
+    candidate_table,
+    candidates_of,
+    enough_pairs,
+    given_scores,
+    substitution_options,
+)
+from wsfast.studies.substitution.screen import Plan, Screen, self_scores_of
 from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
@@ -58,21 +68,21 @@ def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> A
     TypeError, ValueError
         For a wrong type, dtype, shape or device, NaN or infinity.
     """
-    w = _checks.real_tensor("W", W).detach()
+    w = _values.real_tensor("W", W).detach()
     if w.ndim not in (2, 3) or 0 in w.shape or w.shape[-1] != w.shape[-2]:
         raise ValueError(f"W must have shape (d, d) or (R, d, d), got {tuple(w.shape)}")
-    _checks.finite("W", w)
-    inputs = _checks.texts(w.new_ones(1, w.shape[-1]))
-    table = CandidateTable(_checks.candidate_table(E, inputs), None, w.dtype, w.device)
-    budget = _checks.integer("memory_budget", memory_budget, low=1)
+    _values.finite("W", w)
+    inputs = _inputs.texts(w.new_ones(1, w.shape[-1]))
+    table = CandidateTable(candidate_table(E, inputs), None, w.dtype, w.device)
+    budget = _values.integer("memory_budget", memory_budget, low=1)
     columns = _columns(w.device, budget // (3 * w.itemsize * inputs.d))
     draws = w if w.ndim == 3 else w[None]
     scores = w.new_empty(len(draws), len(table))
     with torch.no_grad():
         for tile in table.tiles(columns):
-            _checks.candidate_rows(tile.number, tile.rows)
+            candidate_rows(tile.number, tile.rows)
             for score, one in zip(scores, draws, strict=True):
-                score[tile.place] = own_scores(tile.rows, one)
+                score[tile.place] = self_scores_of(tile.rows, one)
     scores = scores if w.ndim == 3 else scores[0]
     return scores if isinstance(E, Tensor) else scores.numpy()
 
@@ -178,10 +188,10 @@ def substitution_sensitivity(
     >>> result.best_candidate.shape, result.top_value.shape
     (torch.Size([5]), torch.Size([3]))
     """
-    _checks.weight_function(weight_fn, normalize)
-    inputs = _checks.texts(X, mask)
-    E = _checks.candidate_table(E, inputs)
-    options = _checks.substitution_options(
+    fn = weight_function(weight_fn, normalize)
+    inputs = _inputs.texts(X, mask)
+    E = candidate_table(E, inputs)
+    options = substitution_options(
         inputs,
         positions=positions,
         top_k=top_k,
@@ -190,31 +200,25 @@ def substitution_sensitivity(
         seed=seed,
         memory_budget=memory_budget,
     )
-    chosen = _checks.candidates(candidates, own, len(E), inputs)
-    weights, has_draws = draw_weights(W, draws, options.seed, inputs)
+    chosen = candidates_of(candidates, own, len(E), inputs)
+    maps = attention_draws(inputs, fn, W, draws, options.seed, backend, options.memory_budget)
+    count = len(maps.numbers) if maps.has_axis else None
     kept = None
     if self_scores is not None:
-        count = len(weights) if has_draws else None
-        kept = _checks.own_scores(self_scores, count, len(E), inputs)
-    backend = choose.resolve(backend, inputs.device)
-    shown = _checks.flag("progress", progress)
+        kept = given_scores(self_scores, count, len(E), inputs)
+    shown = _values.flag("progress", progress)
     table = CandidateTable(E, chosen.numbers, inputs.dtype, inputs.device)
-    _checks.enough_pairs(options.top_k, _pairs(options, chosen, table))
-    fn = WeightFn(weight_fn, normalize)
+    enough_pairs(options.top_k, _pairs(options, chosen, table))
     with torch.no_grad():
-        found = _search(inputs, table, chosen, weights.detach(), kept, options, fn, backend, shown)
-    about = {
-        "map": "raf",
-        "weight_fn": weight_fn,
-        "normalize": normalize,
-        "weights": "random" if W is None else "given",
-        "backend": backend,
+        found = _search(inputs, table, chosen, maps, kept, options, shown)
+    info = {
+        **maps.info,
         "candidates": len(E),
         "dtype": str(inputs.dtype).removeprefix("torch."),
         "seed": options.seed,
         "versions": versions(),
     }
-    return assemble(found, inputs, options, table, about, len(weights) if has_draws else None)
+    return assemble(found, inputs, options, table, info, count)
 
 
 def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTable) -> list[int]:
@@ -230,7 +234,7 @@ class _Part(NamedTuple):
 
     text: int
     draw: int
-    problem: RafProblem
+    prepared: AttentionText
     words: Tensor  # int64, counted among the words
     at: Tensor  # the same, counted in the user's text
 
@@ -239,24 +243,22 @@ def _search(
     inputs: Inputs,
     table: CandidateTable,
     chosen: Candidates,
-    weights: Tensor,
+    maps: Draws,
     kept: Tensor | None,
     options: SubstitutionOptions,
-    fn: WeightFn,
-    backend: str,
     shown: bool,
-) -> list[Found]:
+) -> list[Ranked]:
     """Text by text and, within a text, draw by draw."""
-    parts = list(_parts(inputs, weights, options, fn, backend))
-    longest = max(len(part.problem.X) for part in parts)
+    parts = list(_parts(inputs, maps, options))
+    longest = max(len(part.prepared.X) for part in parts)
     itemsize = inputs.texts[0].itemsize
     # A tile's columns: its copy, its product with W, the products with the text, their reduction.
     column = (3 * inputs.d + 8 * longest) * itemsize
     room = options.memory_budget // 2
     columns = _columns(inputs.device, room // column)
     plan = Plan(options.top_k, options.largest, options.full, columns)
-    kind = _kind(plan, backend, inputs.device)
-    by_run: dict[tuple[int, int], list[Searched]] = {}
+    kind = _kind(plan, maps)
+    by_run: dict[tuple[int, int], list[Screened]] = {}
     workspace = Workspace(inputs.device)
     groups = list(_groups(parts, room, itemsize, kind))
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
@@ -264,11 +266,11 @@ def _search(
             searches = []
             for part in group:
                 allowed = None if chosen.allowed is None else partial(chosen.allowed.at, part.at)
-                search = kind(part.problem, part.words, allowed, plan, table, workspace)
+                search = kind(part.prepared, part.words, allowed, plan, table, workspace)
                 searches.append((part, search))
-            _read(table, plan.columns, searches, weights, kept, bar)
+            _read(table, plan.columns, searches, kept, bar)
             for part, search in searches:
-                done = Searched(part.at, search, search.verified())
+                done = Screened(part.at, search, search.verified())
                 by_run.setdefault((part.text, part.draw), []).append(done)
                 if len(groups) > 1:
                     search.release()
@@ -280,39 +282,39 @@ def _columns(device: torch.device, fitting: int) -> int:
     return max(1, min(_COLUMNS_OF_GPU if device.type == "cuda" else _COLUMNS, fitting))
 
 
-def _kind(plan: Plan, backend: str, device: torch.device) -> type[TextSearch]:
+def _kind(plan: Plan, maps: Draws) -> type[Screen]:
     """How each text is searched."""
-    if backend != "native" or plan.full or not plan.largest:
-        return TextSearch
-    return DeviceSearch if compiled.kernels(device).gpu else TextSearch
+    if plan.full or not plan.largest:
+        return Screen
+    return Screen if maps.engine.waits else DeviceScreen
 
 
-def _parts(
-    inputs: Inputs, weights: Tensor, options: SubstitutionOptions, fn: WeightFn, backend: str
-) -> Iterator[_Part]:
-    prepared = [AttentionWeights(w) for w in weights]
+def _parts(inputs: Inputs, maps: Draws, options: SubstitutionOptions) -> Iterator[_Part]:
+    of_draws = [maps.make(draw) for draw in maps.numbers]
     for b, (text, keep, at) in enumerate(
         zip(inputs.texts, inputs.masks, options.positions, strict=True)
     ):
         index = words_among(keep, at)
         n = int(keep.sum())
-        alone, one = (TextSearch.memory(n, positions, text.itemsize) for positions in (0, 1))
+        alone, one = (Screen.memory(n, positions, text.itemsize) for positions in (0, 1))
         at_once = max(1, options.memory_budget // (2 * (one - alone)))
-        for r, w in enumerate(prepared):
-            problem = RafProblem(text[keep].detach(), w, fn, backend, options.memory_budget)
-            _checks.finite("φ(X)", problem.norm)
-            for some, where in zip(index.split(at_once), at.split(at_once), strict=True):
-                yield _Part(b, r, problem, some, where)
+        for r, map_ in enumerate(of_draws):
+            words = [text[keep].detach()]
+            for prepared in map_.prepare(words, maps.engine, options.memory_budget):
+                assert isinstance(prepared, AttentionText)
+                _values.finite("φ(X)", prepared.norm)
+                for some, where in zip(index.split(at_once), at.split(at_once), strict=True):
+                    yield _Part(b, r, prepared, some, where)
 
 
 def _groups(
-    parts: list[_Part], room: int, itemsize: int, kind: type[TextSearch]
+    parts: list[_Part], room: int, itemsize: int, kind: type[Screen]
 ) -> Iterator[list[_Part]]:
     """Parts that are held together while E is read."""
     group: list[_Part] = []
     held = 0
     for part in parts:
-        size = kind.memory(part.problem.n, len(part.words), itemsize)
+        size = kind.memory(part.prepared.n, len(part.words), itemsize)
         if group and held + size > room:
             yield group
             group, held = [], 0
@@ -324,8 +326,7 @@ def _groups(
 def _read(
     table: CandidateTable,
     columns: int,
-    searches: list[tuple[_Part, TextSearch]],
-    weights: Tensor,
+    searches: list[tuple[_Part, Screen]],
     kept: Tensor | None,
     bar: Progress,
 ) -> None:
@@ -333,13 +334,14 @@ def _read(
     live = [
         (part, search)
         for part, search in searches
-        if len(part.words) and float(part.problem.norm) > 0
+        if len(part.words) and float(part.prepared.norm) > 0
     ]
-    draws = {part.draw for part, _ in live}
+    W = {part.draw: part.prepared.map.weights.W for part, _ in live}
+    W = {draw: one.to(table.dtype) for draw, one in W.items()} if kept is None else W
     for tile in table.tiles(columns):
         own = {
-            r: own_scores(tile.rows, weights[r]) if kept is None else kept[r, tile.number]
-            for r in draws
+            r: self_scores_of(tile.rows, one) if kept is None else kept[r, tile.number]
+            for r, one in W.items()
         }
         for part, search in live:
             search.see(tile, own[part.draw])

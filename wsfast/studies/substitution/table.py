@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast._checks import Array
+from wsfast._values import Array
 
 
 class Tile(NamedTuple):
@@ -37,7 +37,7 @@ class CandidateTable:
     ) -> None:
         self._E = E
         self._keep = keep
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
         self.size = len(E)
         self.d = int(E.shape[1])
@@ -69,5 +69,5 @@ class CandidateTable:
         if isinstance(part, np.ndarray):
             # A copy: the array may be read-only, mapped from a file, or of foreign byte order.
             part = torch.from_numpy(np.array(part, dtype=part.dtype.newbyteorder("=")))
-        tensor: Tensor = part.detach().to(self._device, self._dtype)
+        tensor: Tensor = part.detach().to(self._device, self.dtype)
         return tensor

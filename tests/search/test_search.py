@@ -1,0 +1,105 @@
+"""The search on objectives whose worst case is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from wsfast import _inputs
+from wsfast.engines.engine import TORCH, value_and_gradient_of
+from wsfast.search.objective import Objective
+from wsfast.search.options import search_options
+from wsfast.search.search import Search
+
+
+def search(d, radius=2.0, **options):
+    """A search of one position by plain PyTorch steps."""
+    asked = {"positions": None, "seed": 0, "starts": 4, "max_steps": 60, "tol": 1e-6}
+    inputs = _inputs.texts(torch.zeros(1, d, dtype=torch.float64))
+    checked = search_options(inputs, radius=radius, memory_budget=2**20, **{**asked, **options})
+    return Search(checked)
+
+
+class Of(Objective):
+    """A function of Δ (1, s, d) at one place."""
+
+    engine = TORCH
+    width, places, dtype, device = 0, 1, torch.float64, torch.device("cpu")
+
+    def __init__(self, d, function):
+        self.width, self.function = d, function
+
+    def evaluator(self, starts):
+        return self
+
+    def select(self, keep):
+        return self
+
+    def value_and_gradient(self, delta):
+        return value_and_gradient_of(self.function, delta)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 20])
+def test_linear(d):
+    slope = torch.linspace(1, 2, d, dtype=torch.float64)
+    point, _ = search(d).run(Of(d, lambda delta: delta @ slope))
+    assert float(point.value) == pytest.approx(2 * float(slope.norm()), rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 3, 20])
+def test_quadratic(d):
+    scale = torch.linspace(1, 3, d, dtype=torch.float64)
+    point, _ = search(d, max_steps=300).run(Of(d, lambda delta: (scale * delta * delta).sum(-1)))
+    assert float(point.value) == pytest.approx(12, rel=1e-3)
+    assert abs(float(point.delta[0, -1])) == pytest.approx(2, rel=1e-2)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 20])
+def test_best_point_inside_the_ball(d):
+    """Along every ray the value rises up to ‖Δ‖ = 1, then falls."""
+
+    def hill(delta):
+        return 1 - (delta.square().sum(-1) - 1).square()
+
+    point, _ = search(d).run(Of(d, hill))
+    assert float(point.value) >= 0.99
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_best_point_inside_that_no_slope_leads_to(d):
+    """Flat but for a shell: the search along the ray, or the grid, has to meet it."""
+
+    def shell(delta):
+        radius = delta.square().sum(-1).sqrt()
+        return 0.5 + ((radius > 0.45) & (radius < 0.55)).to(delta.dtype) + 0 * radius
+
+    point, _ = search(d).run(Of(d, shell))
+    assert float(point.value) == 1.5
+
+
+def test_many_peaks_on_a_circle():
+    """In two dimensions a grid finds the narrow best of many peaks."""
+
+    def peaks(delta):
+        angle = torch.atan2(delta[..., 1], delta[..., 0])
+        return delta.square().sum(-1) * (
+            1.5 + torch.cos(7 * angle) * torch.exp(torch.cos(angle - 1.8))
+        )
+
+    angle = torch.linspace(0, 2 * torch.pi, 100001, dtype=torch.float64)
+    best = float(peaks(2 * torch.stack([angle.cos(), angle.sin()], -1)).max())
+    point, _ = search(2).run(Of(2, peaks))
+    assert float(point.value) >= 0.99 * best
+
+
+def test_steps_are_bounded_and_counted():
+    calls = []
+
+    def linear(delta):
+        calls.append(delta.shape)
+        return delta[..., 0] + 0.1 * delta[..., 1].square()
+
+    _, steps = search(3, max_steps=10, tol=0.0).run(Of(3, linear))
+    # And one more evaluation, along the ray.
+    assert steps <= 10
+    assert len(calls) == steps + 1

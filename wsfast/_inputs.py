@@ -1,0 +1,205 @@
+"""Texts and what names places in them, masks and positions: checked, once, where they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wsfast._transforms import mapped, transformed, values_of
+from wsfast._values import (
+    Array,
+    bool_tensor,
+    differentiable,
+    finite,
+    host_array,
+    integer,
+    real_tensor,
+    shape_of,
+)
+
+Texts: TypeAlias = "Array | Sequence[Array]"
+"""One text (n, d), a batch (B, n, d), or a list of texts (n_b, d)."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked texts: one entry per text, in the dtype that is computed with."""
+
+    texts: list[Tensor]  # (n_b, d) each
+    masks: list[Tensor]  # (n_b,) bool each, with at least one True
+    batched: bool  # whether results have an axis of texts
+    length: int  # of the longest text
+    d: int
+    dtype: torch.dtype
+    device: torch.device
+    numpy: bool  # whether results go back as NumPy arrays
+    requires_grad: bool = False
+
+    def give(self, value: Tensor) -> Any:
+        """`value` in the kind of array that the user works with."""
+        return value.detach().numpy() if self.numpy else value
+
+
+def texts(X: Any, mask: Any = None) -> Inputs:
+    """One text (n, d), a batch (B, n, d) or a list of texts (n_b, d), with its mask."""
+    if isinstance(X, (list, tuple)):
+        entries, batched, numpy = real_texts("X", X), True, isinstance(X[0], np.ndarray)
+        for b, text in enumerate(X):
+            if isinstance(text, np.ndarray) != numpy:
+                first, other = ("NumPy", "torch") if numpy else ("torch", "NumPy")
+                raise ValueError(_differ("X", "kind of array", first, b, other))
+    else:
+        tensor = differentiable(text_tensor(X))
+        batched, numpy = tensor.ndim == 3, isinstance(X, np.ndarray)
+        entries = list(tensor) if batched else [tensor]
+    for b, text in enumerate(entries):
+        finite(f"X[{b}]" if batched else "X", text)
+    return Inputs(
+        texts=entries,
+        masks=_masks(mask, entries, batched),
+        batched=batched,
+        length=max(text.shape[0] for text in entries),
+        d=entries[0].shape[1],
+        dtype=entries[0].dtype,
+        device=entries[0].device,
+        numpy=numpy,
+        requires_grad=torch.is_grad_enabled() and any(t.requires_grad for t in entries),
+    )
+
+
+def real_texts(name: str, values: Sequence[Any]) -> list[Tensor]:
+    """The texts (n_b, d) of a list, of one d, dtype and device."""
+    if len(values) == 0:
+        raise ValueError(f"{name} must hold at least one text, got an empty list")
+    entries = [differentiable(real_tensor(f"{name}[{b}]", one)) for b, one in enumerate(values)]
+    first = entries[0]
+    for b, text in enumerate(entries):
+        if text.ndim != 2 or 0 in text.shape:
+            raise ValueError(
+                f"{name}[{b}] must have shape (n, d), n >= 1, d >= 1, got {shape_of(text)}"
+            )
+        for what, there, here in (
+            ("dimension", first.shape[1], text.shape[1]),
+            ("dtype", first.dtype, text.dtype),
+            ("device", first.device, text.device),
+        ):
+            if here != there:
+                raise ValueError(_differ(name, what, there, b, here))
+    return entries
+
+
+def _differ(name: str, what: str, first: Any, b: int, other: Any) -> str:
+    return f"{name} must hold texts of one {what}, got {first} in {name}[0], {other} in {name}[{b}]"
+
+
+def _masks(mask: Any, entries: list[Tensor], batched: bool) -> list[Tensor]:
+    if mask is None:
+        return [torch.ones(text.shape[0], dtype=torch.bool, device=text.device) for text in entries]
+    length = max(text.shape[0] for text in entries)
+    if isinstance(mask, (list, tuple)) and batched:
+        rows = [bool_tensor(f"mask[{b}]", row) for b, row in enumerate(mask)]
+        if len(rows) != len(entries):
+            raise ValueError(f"mask must hold {len(entries)} masks, one a text, got {len(rows)}")
+    else:
+        tensor = bool_tensor("mask", mask)
+        shapes = [(len(entries), length), (length,)] if batched else [(length,)]
+        if tuple(tensor.shape) not in shapes:
+            expected = " or ".join(str(shape) for shape in shapes)
+            raise ValueError(f"mask must have shape {expected}, got {shape_of(tensor)}")
+        rows = list(tensor.expand(len(entries), length))
+        rows = [row[: text.shape[0]] for row, text in zip(rows, entries, strict=True)]
+    for b, (row, text) in enumerate(zip(rows, entries, strict=True)):
+        name = f"mask[{b}]" if batched else "mask"
+        if row.shape != text.shape[:1]:
+            raise ValueError(f"{name} must have shape {(text.shape[0],)}, got {shape_of(row)}")
+        if row.device != text.device:
+            raise ValueError(f"{name} must be on the device of X, {text.device}, got {row.device}")
+        if mapped(row):
+            raise ValueError(
+                f"{name} must be one for all calls of torch.vmap, got one that it maps over"
+            )
+        if not bool(row.any()):
+            raise ValueError(f"{name} must be True for at least one word, got none")
+    return rows
+
+
+def text_tensor(X: Any) -> Tensor:
+    """X (n, d) or (B, n, d), checked without its values, as torch.compile can trace."""
+    tensor = real_tensor("X", X)
+    if tensor.ndim not in (2, 3) or 0 in tensor.shape:
+        raise ValueError(
+            "X must have shape (n, d) or (B, n, d) with no axis empty, or be a list of (n_b, d), "
+            f"got {shape_of(tensor)}"
+        )
+    return tensor
+
+
+def mask_tensor(mask: Any, X: Tensor) -> Tensor:
+    """mask (n,) or (B, n) for X, checked without its values."""
+    tensor = bool_tensor("mask", mask)
+    shapes = [X.shape[-2:-1], *([X.shape[:2]] if X.ndim == 3 else [])]
+    if tensor.shape not in shapes:
+        expected = " or ".join(str(tuple(shape)) for shape in shapes)
+        raise ValueError(f"mask must have shape {expected}, got {shape_of(tensor)}")
+    if tensor.device != X.device:
+        raise ValueError(f"mask must be on the device of X, {X.device}, got {tensor.device}")
+    return tensor
+
+
+def every_text_has_a_word(mask: Tensor) -> None:
+    """`mask` (B, n)."""
+    empty = values_of(~mask.any(-1)).nonzero()
+    if len(empty):
+        raise ValueError(
+            f"mask must be True for at least one word, got none in text {int(empty[0, -1])}"
+        )
+
+
+def position(value: Any, inputs: Inputs) -> int:
+    """A position that is a word in every text."""
+    shortest = min(text.shape[0] for text in inputs.texts)
+    index = integer("position", value, low=0, high=shortest - 1)
+    for b, mask in enumerate(inputs.masks):
+        if not bool(mask[index]):
+            where = f" in text {b}" if inputs.batched else ""
+            raise ValueError(f"position must be that of a word, got {index}, masked{where}")
+    return index
+
+
+def _positions(value: Any, inputs: Inputs) -> list[int]:
+    """The positions to search, ascending, without repetition; all of them for None."""
+    if value is None:
+        return list(range(inputs.length))
+    if isinstance(value, Tensor):
+        value = host_array("positions", value)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple, range)):
+        raise TypeError(f"positions must be a sequence of integers, got {type(value).__name__}")
+    if len(value) == 0:
+        raise ValueError("positions must hold at least one position, got none")
+    return sorted(
+        {integer(f"positions[{k}]", p, low=0, high=inputs.length - 1) for k, p in enumerate(value)}
+    )
+
+
+def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
+    """The words of each text, int64, ascending, that stand at `positions`."""
+    if transformed(*inputs.texts):
+        raise ValueError(
+            "X must be plain tensors, got a transform of torch.func or a tangent: a search looks "
+            "at values"
+        )
+    wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
+    wanted[_positions(positions, inputs)] = True
+    return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
+
+
+def words_among(keep: Tensor, at: Tensor) -> Tensor:
+    """The places `at` of a text, counted among its words alone; `keep` is its mask."""
+    return keep.cumsum(0)[at] - 1

@@ -1,0 +1,126 @@
+"""Statistics of every row of attention, so that any word can leave it without cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast._kinks import reciprocal
+from wsfast.attention.core import NEVER, Core, numbers
+from wsfast.attention.weight_fn import WeightFn
+
+
+class RowStatistics(NamedTuple):
+    """What is kept of the weights of each row."""
+
+    top: Tensor  # (n,) int64, the row's largest word
+    top_score: Tensor  # (n,)
+    # (n,) sum of the other weights; softmax: the logarithm of the sum of the exponentials of the
+    # other scores, -inf where there is no other word.
+    rest: Tensor
+
+
+class Attended(NamedTuple):
+    """What one pass over the words gives for every row."""
+
+    phi: Tensor  # (n, d)
+    rest_mean: Tensor  # (n, d) mean of the row without its largest word
+    statistics: RowStatistics
+
+
+LeaveTopOut = Callable[[Tensor, WeightFn], tuple[RowStatistics, Tensor]]
+"""From scores (m, n) to their statistics, and the weights of each row without its largest word."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every row of attention of a text.
+
+    For normalised softmax the words are centred: every change of φ is a difference of means, so a
+    common shift of the words drops out of it, and with the shift its rounding error.
+    """
+
+    core: Core
+    shift: Tensor  # (d,) the mean of X for softmax, else 0; float32 holds it exactly
+    words: Tensor  # (n, d) X - shift
+    phi: Tensor  # (n, d) in the coordinates of `words`
+    rest_mean: Tensor  # (n, d) mean of each row without its largest word, likewise
+    statistics: RowStatistics
+
+
+def rows_of(core: Core, attend: Callable[[Tensor, Tensor], Attended]) -> Rows:
+    """The rows of a text; `attend` is given the words X - shift, of which its means are."""
+    fn = core.weight_fn
+    shift = _shift(core.X) if fn.exponential else torch.zeros_like(core.X[0])
+    words = core.X - shift
+    return Rows(core, shift, words, *attend(words, shift))
+
+
+def attend_by_tiles(
+    core: Core, words: Tensor, tile: int, leave_top_out: LeaveTopOut | None = None
+) -> Attended:
+    """One pass over the scores, `tile` rows at a time; the means are of `words` (n, d).
+
+    Scores are of the words as given: they are to be rounded as all others of the text are.
+    """
+    fn, means, parts = core.weight_fn, [], []
+    each = numbers(core.X)
+    for some, queries in zip(each.split(tile), core.queries.split(tile), strict=True):
+        scores = queries @ core.X.mT
+        seen = core.seen(some, each)
+        if seen is not None:
+            scores = scores.masked_fill(~seen, NEVER)
+        part, weights = (leave_top_out or left_top_out)(scores, fn)
+        means.append(weights @ words)
+        parts.append(part)
+    statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    rest_mean = torch.cat(means)
+    if core.causal:  # the first row sees itself alone, whatever is left of the others' scores
+        first = each == 0
+        none = -torch.inf if fn.exponential else 0.0
+        statistics = statistics._replace(rest=statistics.rest.masked_fill(first, none))
+        rest_mean = rest_mean.masked_fill(first[:, None], 0.0)
+    return Attended(_phi(fn, words, rest_mean, statistics), rest_mean, statistics)
+
+
+def _phi(fn: WeightFn, words: Tensor, rest_mean: Tensor, statistics: RowStatistics) -> Tensor:
+    top, top_score, rest = statistics
+    top_word = words[top]
+    if fn.exponential:
+        a_top = (top_score - rest).sigmoid()
+        return rest_mean + a_top[:, None] * (top_word - rest_mean)
+    w_top = fn.value(top_score)
+    if fn.normalize:
+        inv = reciprocal(w_top + rest)
+        w_top, rest = w_top * inv, rest * inv
+    else:
+        rest = torch.ones_like(rest)
+    return rest[:, None] * rest_mean + w_top[:, None] * top_word
+
+
+def _shift(X: Tensor) -> Tensor:
+    """The mean word, rounded so that float32 holds it; any other common shift would do as well."""
+    mean = X.mean(0)
+    rounded = mean.float().double()
+    return torch.where(rounded.isfinite(), rounded, mean)
+
+
+def left_top_out(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+    """By PyTorch operations: see `LeaveTopOut`."""
+    top = scores.argmax(-1)
+    top_score = scores.gather(-1, top[:, None])[:, 0]
+    at_top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, top[:, None], True)
+    if weight_fn.exponential:
+        others = scores.masked_fill(at_top, -torch.inf)
+        if scores.shape[-1] == 1:
+            return RowStatistics(top, top_score, others[:, 0]), torch.zeros_like(scores)
+        return RowStatistics(top, top_score, others.logsumexp(-1)), others.softmax(-1)
+    weights = weight_fn.value(scores).masked_fill(at_top, 0.0)
+    rest = weights.sum(-1)
+    if weight_fn.normalize:
+        weights = weights / torch.where(rest > 0, rest, 1.0)[:, None]
+    return RowStatistics(top, top_score, rest), weights

@@ -1,0 +1,102 @@
+"""Compiled kernels between the matrix products, for the CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wsfast._interrupt import rows_at_once as interruptible
+from wsfast.attention.core import Core
+from wsfast.attention.functional import FunctionalState
+from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, rows_of
+from wsfast.attention.state import PositionState
+from wsfast.attention.substitution import SubstitutionState
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
+from wsfast.engines.ascent_kernels import NativeEvaluator, NativeFunctional, take_step
+from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes, rows_at_once
+from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+
+# For so few words the generator multiplies its numbers itself.
+_FEW = 4
+
+
+class Cpu(Engine):
+    """Kernels of the module `_cpu`."""
+
+    backend = "native"
+
+    def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
+        return by_tiles(X.contiguous(), queries, given.weight_fn, given.mask, causal=given.causal)
+
+    def rows(self, core: Core, budget: int) -> Rows:
+        tile = rows_at_once(core, budget)
+        return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile, _left_top_out))
+
+    def squared_norms(
+        self, state: PositionState, delta: Tensor, *, own: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        if not own:  # the kernels know the sum over all rows alone
+            return super().squared_norms(state, delta, own=False)
+        return NativeEvaluator(state, delta.shape[1]).squared_norms(delta.contiguous())
+
+    def norms(self, state: PositionState, starts: int) -> Evaluator:
+        return NativeEvaluator(state, starts)
+
+    def functional(self, state: FunctionalState, starts: int) -> Evaluator:
+        return NativeFunctional(state, starts)
+
+    def take_step(self, climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
+        take_step(climb, value, gradient, radius)
+
+    def tiles(
+        self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
+    ) -> NativeTiles:
+        return NativeTiles(state, columns, workspace)
+
+    def fill_random(self, out: Tensor, plane: RandomPlane, first: int) -> None:
+        for block in out.split(_random_rows(out.shape[1])):
+            size = {"first_row": first, "rows": len(block), "cols": block.shape[1]}
+            _random("block", out, plane, **size, out=block.data_ptr())
+            first += len(block)
+
+    def random_product(self, z: Tensor, plane: RandomPlane, words: Tensor) -> bool:
+        if len(words) > _FEW:
+            return False
+        x = words.contiguous()
+        k, d = z.shape[1], x.shape[1]
+        at_once = _random_rows(d)
+        for first in range(0, k, at_once):
+            size = {"texts": len(x), "all_rows": k, "cols": d}
+            part = {"first_row": first, "rows": min(at_once, k - first)}
+            _random("product", z, plane, **size, **part, x=x.data_ptr(), z=z.data_ptr())
+        return True
+
+    def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
+        return _row_bytes(n, d)
+
+
+def _left_top_out(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+    return attention_statistics_(scores, weight_fn), scores
+
+
+def _random_rows(cols: int) -> int:
+    """Rows that one call makes; a normal costs as much as some 64 products."""
+    return interruptible(64 * cols)
+
+
+def _random(name: str, like: Tensor, plane: RandomPlane, **arguments: int) -> None:
+    kernel = f"random_{name}{32 if like.dtype == torch.float32 else 64}"
+    # Not what serves the device of other kernels: this one is compiled for the CPU alone.
+    getattr(compiled.CPU.require(), kernel)(
+        seed=plane.seed,
+        draw=plane.draw,
+        plane=plane.plane,
+        scale=plane.scale,
+        threads=torch.get_num_threads(),
+        **arguments,
+    )
+
+
+CPU = Cpu()

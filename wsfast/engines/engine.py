@@ -1,0 +1,237 @@
+"""What the closed form is computed with: by PyTorch's own operations, or faster ones.
+
+An engine is chosen once, in `engines.choose`; nothing above asks which one it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from wsfast._counter_random import random_block
+from wsfast.attention import closed_form, functional
+from wsfast.attention.core import Core
+from wsfast.attention.functional import FunctionalState
+from wsfast.attention.rows import Rows, attend_by_tiles, rows_of
+from wsfast.attention.state import PositionState
+from wsfast.attention.substitution import Squares, SubstitutionState
+from wsfast.attention.substitution_tiles import TorchTiles
+from wsfast.engines.features import FeatureOptions, by_definition, by_pytorch
+from wsfast.engines.substitution_kernels import Workspace
+
+RANDOM_BLOCK = 1 << 20
+"""Random numbers that are made, used and dropped at a time."""
+
+
+class Evaluator(Protocol):
+    """Evaluates an objective at P positions, s points Δ each."""
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """For Δ (P, s, d): the values (P, s) and their gradient (P, s, d)."""
+
+
+class Tiles(Protocol):
+    """Evaluates tiles of candidates at P positions."""
+
+    def squares(
+        self, candidates: Tensor, self_scores: Tensor, threshold: Tensor | None = None
+    ) -> Squares:
+        """For candidates (m, d) and v·Wv/√d (m,); overwritten by the next call of any text.
+
+        Where the norm surely is below `threshold` (P,), the square may be any smaller number.
+        """
+
+
+@dataclass
+class Climb:
+    """Monotone ascent from Δ (P, s, d): the best so far, its gradient, and step sizes β."""
+
+    trial: Tensor  # (P, s, d) the next to try
+    delta: Tensor  # (P, s, d) the best
+    gradient: Tensor  # (P, s, d) there
+    value: Tensor  # (P, s)
+    beta: Tensor  # (P, s)
+
+    @classmethod
+    def start(cls, delta: Tensor) -> Climb:
+        """From `delta` (P, s, d), whose values are not known yet."""
+        trial = delta.clone(memory_format=torch.contiguous_format)
+        value = torch.full(delta.shape[:2], -torch.inf, dtype=delta.dtype, device=delta.device)
+        return cls(trial, trial.clone(), torch.zeros_like(trial), value, torch.ones_like(value))
+
+    def select(self, keep: Tensor) -> None:
+        """Keep the positions numbered `keep` alone."""
+        for name, value in vars(self).items():
+            setattr(self, name, value[keep])
+
+
+@dataclass(frozen=True)
+class RandomPlane:
+    """The entries of one plane of random weights: those of a word, or of a deeper layer."""
+
+    seed: int
+    draw: int
+    plane: int
+    scale: float
+
+
+def value_and_gradient_of(
+    value: Callable[[Tensor], Tensor], delta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`value` of Δ (..., d) and its gradient, by autograd."""
+    with torch.enable_grad():
+        moving = delta.detach().requires_grad_()
+        values = value(moving)
+        (gradient,) = torch.autograd.grad(values.sum(), moving)
+    return values.detach(), gradient
+
+
+class _ByAutograd:
+    """A function of Δ (P, s, d) in PyTorch operations, its gradient by autograd."""
+
+    def __init__(self, value: Callable[[Tensor], Tensor]) -> None:
+        self._value = value
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        return value_and_gradient_of(self._value, delta)
+
+
+class Engine:
+    """PyTorch's own operations, which run anywhere and have gradients.
+
+    Other engines override what they have kernels for; what they lack falls back to this by itself.
+
+    Attributes
+    ----------
+    backend : str
+        Its public name.
+    closed_form : bool
+        Whether it evaluates the closed form; False: the definition.
+    waits : bool
+        Whether a step of the search may look at values; False: the host runs ahead of the device.
+    """
+
+    backend = "torch"
+    closed_form = True
+    waits = True
+
+    def __repr__(self) -> str:
+        return f"<engine {self.backend}>"
+
+    def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
+        """φ (B, R, n, d) of words X (B, n, d) and queries XW (B, R, n, d), which may be lost.
+
+        Rows of masked words may be anything.
+        """
+        fn = given.weight_fn
+        if fn.exponential:
+            return by_pytorch(X, queries, given.mask, causal=given.causal)
+        return by_definition(X, queries, given)
+
+    def rows(self, core: Core, budget: int) -> Rows:
+        """The rows of a text, within `budget` bytes of temporaries."""
+        tile = rows_at_once(core, budget)
+        return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile))
+
+    def squared_norms(
+        self, state: PositionState, delta: Tensor, *, own: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d), and the size of the terms it is a sum of.
+
+        Of all rows or, without `own`, of the rows j ≠ i.
+        """
+        return closed_form.squared_norms(state, delta, own=own)
+
+    def norms(self, state: PositionState, starts: int) -> Evaluator:
+        """Evaluator of ‖φ(X^i(Δ)) - φ(X)‖², at `starts` points for each position."""
+        return _ByAutograd(lambda delta: closed_form.squared_norms(state, delta)[0])
+
+    def functional(self, state: FunctionalState, starts: int) -> Evaluator:
+        """Evaluator of ⟨φ(X^i(Δ)) - φ(X), Θ⟩, likewise."""
+        return _ByAutograd(partial(functional.values, state))
+
+    def take_step(self, climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
+        """Accept or refuse the trial, whose `value` (P, s) and `gradient` are known; set the next.
+
+        See docs/design.md, section 3.
+        """
+        rose = value > climb.value
+        climb.value = torch.where(rose, value, climb.value)
+        climb.delta = torch.where(rose[..., None], climb.trial, climb.delta)
+        climb.gradient = torch.where(rose[..., None], gradient, climb.gradient)
+        climb.beta = torch.where(rose, (2 * climb.beta).clamp(max=1), climb.beta / 2)
+        norm = climb.gradient.norm(dim=-1, keepdim=True)
+        beta = climb.beta[..., None]
+        pull = climb.gradient * (beta * radius / torch.where(norm > 0, norm, 1.0))
+        moved = (1 - beta) * climb.delta + pull
+        # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
+        # convex.
+        outwards = (climb.gradient * climb.delta).sum(-1, keepdim=True)
+        length = climb.delta.norm(dim=-1, keepdim=True)
+        now = moved.norm(dim=-1, keepdim=True)
+        onto = ((outwards >= 0) & (length >= 0.999 * radius)) | (now > radius)
+        moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
+        climb.trial = torch.where(norm > 0, moved, climb.delta)
+
+    def tiles(
+        self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
+    ) -> Tiles:
+        """Evaluator of tiles of at most `columns` candidates; temporaries take `budget` bytes.
+
+        `workspace` is what all texts share.
+        """
+        return TorchTiles(state, budget)
+
+    def fill_random(self, out: Tensor, plane: RandomPlane, first: int) -> None:
+        """Fill `out` (rows, cols) with the rows from number `first` of a plane of weights."""
+        for block in out.split(max(1, RANDOM_BLOCK // out.shape[1])):
+            rows, cols = block.shape
+            normals = random_block(
+                plane.seed, plane.draw, plane.plane, first, rows, cols, out.device
+            )
+            torch.mul(normals.to(out.dtype), plane.scale, out=block)
+            first += len(block)
+
+    def random_product(self, z: Tensor, plane: RandomPlane, words: Tensor) -> bool:
+        """Add V_i x to `z` (B, k) for words x (B, d), V_i a plane that is not formed.
+
+        False, and nothing is added, where V_i is better formed.
+        """
+        return False
+
+    def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
+        """Bytes that a step needs for each point; `smoothed`: with smooth objectives beside it."""
+        kept = 12 if smoothed else 6  # by autograd, of the forward pass
+        return kept * _row_bytes(n, d)
+
+
+class Reference(Engine):
+    """The definition: of the closed form nothing is asked of it, but the steps of a search."""
+
+    backend = "reference"
+    closed_form = False
+
+    def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
+        return by_definition(X, queries, given)
+
+    def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
+        return _row_bytes(n, d)
+
+
+TORCH = Engine()
+REFERENCE = Reference()
+
+
+def rows_at_once(core: Core, budget: int) -> int:
+    """Rows of attention formed at a time."""
+    # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
+    return max(1, budget // (4 * 8 * len(core.X)))
+
+
+def _row_bytes(n: int, d: int) -> int:
+    return (11 * n + 8 * d) * 8

@@ -1,0 +1,209 @@
+"""Features of texts and draws: by PyTorch's attention, by tiles around a kernel, by one kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from wsfast._interrupt import rows_at_once
+from wsfast.attention.core import NEVER
+from wsfast.attention.definition import features_of_queries, what_is_seen
+from wsfast.attention.rows import Attended, RowStatistics
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
+
+TILE = 1 << 19
+"""Scores of one tile, in elements: few enough to stay in the cache between the two products."""
+
+
+class FeatureOptions(NamedTuple):
+    """What features of texts depend on beside words and queries."""
+
+    weight_fn: WeightFn
+    mask: Tensor | None  # (B, n) bool
+    causal: bool
+    half: Tensor | None = None  # (B, n, d) the words as bfloat16, where they are
+
+
+def by_definition(X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
+    """φ (B, R, n, d), all rows at once."""
+    mask = None if given.mask is None else given.mask[:, None]
+    return features_of_queries(
+        X[:, None], queries / X.shape[-1] ** 0.5, given.weight_fn, mask, causal=given.causal
+    )
+
+
+def fused_features(
+    words: Tensor, queries: Tensor, weight_fn: WeightFn, mask: Tensor | None, scale: float
+) -> Tensor:
+    """φ (B, R, n, d) of words (B, n, d) and queries XW (B, R, n, d), in one pass over the words.
+
+    `words` may be bfloat16 where `queries` are float32; `mask` is (B, n), and φ of masked words is
+    0. CUDA kernels only.
+    """
+    return _fused(words, queries, weight_fn, mask, scale, with_statistics=False)[0]
+
+
+def fused_text(words: Tensor, queries: Tensor, weight_fn: WeightFn) -> Attended:
+    """φ and the statistics of one text: words and queries XW/√d, (n, d). CUDA kernels only."""
+    phi, means, found = _fused(
+        words[None], queries[None, None], weight_fn, None, 1.0, with_statistics=True
+    )
+    statistics = RowStatistics(*(column[0, 0] for column in found))
+    return Attended(phi[0, 0], means[0, 0], statistics)
+
+
+def _fused(
+    words: Tensor,
+    queries: Tensor,
+    weight_fn: WeightFn,
+    mask: Tensor | None,
+    scale: float,
+    *,
+    with_statistics: bool,
+) -> tuple[Tensor, Tensor, RowStatistics]:
+    B, R, n, d = queries.shape
+    words, queries = _aligned(words), _aligned(queries)
+    phi = torch.empty_like(queries)
+    rows = (B, R, n) if with_statistics else (0,)
+    means = torch.empty_like(queries) if with_statistics else queries.new_empty(0)
+    found = RowStatistics(
+        queries.new_empty(rows, dtype=torch.int64), queries.new_empty(rows), queries.new_empty(rows)
+    )
+
+    def address(value: Tensor) -> int:
+        return value.data_ptr() if with_statistics else 0
+
+    compiled.kernels(queries.device).launch(
+        "raf_features",
+        dtype=words.dtype,
+        weight_fn=weight_fn.code,
+        curve=weight_fn.curve,
+        texts=B,
+        draws=R,
+        n=n,
+        d=queries.shape[-1],
+        scale=scale,
+        words=words.data_ptr(),
+        queries=queries.data_ptr(),
+        mask=0 if mask is None else mask.data_ptr(),
+        phi=phi.data_ptr(),
+        top=address(found.top),
+        top_score=address(found.top_score),
+        others=address(found.rest),
+        others_mean=address(means),
+    )
+    return phi[..., :d], means[..., :d], found
+
+
+def _aligned(rows: Tensor) -> Tensor:
+    """`rows` (..., d), contiguous, each at a multiple of 16 bytes; zeros fill them up."""
+    missing = -rows.shape[-1] % 8
+    if missing:
+        return torch.nn.functional.pad(rows, (0, missing))
+    rows = rows.contiguous()
+    return rows if rows.data_ptr() % 16 == 0 else rows.clone()
+
+
+def attention_rows_(scores: Tensor, weight_fn: WeightFn, mask: Tensor | None = None) -> None:
+    """Turn contiguous scores (B, m, n) into attention weights in place; `mask` is (B, n)."""
+    _attention_rows(scores, weight_fn, mask, None)
+
+
+def attention_statistics_(scores: Tensor, weight_fn: WeightFn) -> RowStatistics:
+    """Turn scores (m, n) into the weights of each row *without its largest word*, in place."""
+    m = scores.shape[0]
+    statistics = RowStatistics(
+        scores.new_empty(m, dtype=torch.int64), scores.new_empty(m), scores.new_empty(m)
+    )
+    _attention_rows(scores, weight_fn, None, statistics)
+    return statistics
+
+
+def _attention_rows(
+    scores: Tensor, weight_fn: WeightFn, mask: Tensor | None, statistics: RowStatistics | None
+) -> None:
+    n = scores.shape[-1]
+    compiled.kernels(scores.device).launch(
+        "attention_rows",
+        dtype=scores.dtype,
+        weight_fn=weight_fn.code,
+        curve=weight_fn.curve,
+        rows=scores.numel() // n,
+        n=n,
+        scores=scores.data_ptr(),
+        mask=0 if mask is None else mask.data_ptr(),
+        rows_per_mask=scores.shape[-2],
+        top=0 if statistics is None else statistics.top.data_ptr(),
+        top_score=0 if statistics is None else statistics.top_score.data_ptr(),
+        others=0 if statistics is None else statistics.rest.data_ptr(),
+    )
+
+
+def by_pytorch(X: Tensor, queries: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
+    """φ (B, R, n, d) by PyTorch's fused attention: some texts, or rows of one, a call."""
+    B, R, n, d = queries.shape
+    words = X[:, None].expand_as(queries)
+    texts, rows = rows_at_once(R * n * n * d), rows_at_once(R * n * d)
+    if texts >= B and rows >= n:
+        return scaled_dot_product_attention(
+            queries, words, words, attn_mask=_seen(queries, mask, 0, causal=causal), scale=d**-0.5
+        )
+    phi = torch.empty_like(queries)
+    for b in range(0, B, texts):
+        here = slice(b, b + texts)
+        part = None if mask is None else mask[here]
+        for j in range(0, n, rows):
+            some = queries[here, :, j : j + rows]
+            phi[here, :, j : j + rows] = scaled_dot_product_attention(
+                some,
+                words[here],
+                words[here],
+                attn_mask=_seen(some, part, j, causal=causal, n=n),
+                scale=d**-0.5,
+            )
+    return phi
+
+
+def _seen(
+    queries: Tensor, mask: Tensor | None, first: int, *, causal: bool, n: int | None = None
+) -> Tensor | None:
+    """What queries (B, R, m, d), from row number `first`, see of n words, as PyTorch takes it."""
+    if mask is None and not causal:
+        return None
+    B, R, m, _ = queries.shape
+    n = n or m
+    rows = torch.arange(first, first + m, device=queries.device)
+    seen = what_is_seen(rows, n, None if mask is None else mask[:, None], causal=causal)
+    assert seen is not None
+    if causal and mask is not None:  # a row before the first word sees itself, and is dropped
+        seen = seen | (rows[:, None] == torch.arange(n, device=queries.device))
+    return seen.expand(B, R, m, n)
+
+
+def by_tiles(
+    X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None, *, causal: bool
+) -> Tensor:
+    """φ in place of `queries` (B, R, n, d)."""
+    B, n, d = X.shape
+    rows = max(1, min(n, TILE // n))
+    at_once = max(1, min(B, TILE // (n * n)))
+    work = X.new_empty(at_once * rows * n)
+    for of_draw in queries.unbind(1):
+        for b in range(0, B, at_once):
+            words = X[b : b + at_once]
+            part = None if mask is None else mask[b : b + at_once]
+            for j in range(0, n, rows):
+                tile = of_draw[b : b + at_once, j : j + rows]
+                scores = work[: tile.shape[0] * tile.shape[1] * n].view(*tile.shape[:2], n)
+                torch.baddbmm(scores, tile, words.mT, beta=0, alpha=d**-0.5, out=scores)
+                if causal:
+                    seen = what_is_seen(torch.arange(j, j + tile.shape[1]), n, causal=True)
+                    assert seen is not None
+                    scores.masked_fill_(~seen, NEVER)
+                attention_rows_(scores, fn, part)
+                torch.bmm(scores, words, out=tile)
+    return queries

@@ -1,0 +1,240 @@
+"""What a study asks of a layer with weights, and of a text under one draw of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wsfast import _values
+from wsfast._progress import Progress
+from wsfast._transforms import transformed
+from wsfast.engines.engine import Engine
+from wsfast.maps.defined import Defined
+from wsfast.maps.measure import Measure
+from wsfast.perturbation.change import Change, Sites, edit
+from wsfast.search.objective import Objective
+from wsfast.search.search import Search
+
+
+class FeatureMap(ABC):
+    """φ under one draw of its weights.
+
+    A new map writes `features` and nothing else: every study then takes it, by the definition.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether features are computed in float64, whatever the dtype of a text.
+    hides : bool
+        Whether `features` takes hidden words.
+    """
+
+    exact = False
+    hides = False
+
+    @abstractmethod
+    def features(self, X: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """φ (B, …) of texts (B, n, d), each from that text alone, differentiable.
+
+        Words where `hidden` (B, n) is True are attended to by nobody, and stay as queries.
+        """
+
+    def smoothed(self) -> Sequence[FeatureMap]:
+        """Maps without the kinks of this one, the smoothest first; none for a smooth one."""
+        return ()
+
+    def of_texts(self, texts: Tensor, budget: int) -> Tensor:
+        """φ (N, D) of texts (N, n, d), within `budget` bytes for copies of texts."""
+        at_once = max(1, budget // (4 * texts[0].numel() * texts.element_size()))
+        return torch.cat([self.features(part).flatten(1) for part in texts.split(at_once)])
+
+    def prepare(
+        self, texts: Sequence[Tensor], engine: Engine, budget: int, bar: Progress | None = None
+    ) -> Iterator[PreparedText]:
+        """Each of the texts (n, d), about to change.
+
+        Parameters
+        ----------
+        texts : sequence of Tensor
+        engine : Engine
+        budget : int
+            Bytes that temporaries of a text may take.
+        bar : Progress, optional
+            Is told of the work that is done here.
+        """
+        for X in texts:
+            yield PreparedText(self, X, engine, budget)
+
+    def ready(self) -> AbstractContextManager[Any]:
+        """A context in which the map is asked."""
+        return nullcontext()
+
+
+class PreparedText:
+    """One text under one draw of a map: made once, asked many times.
+
+    This class is the definition. A map that knows a faster way to the same numbers overrides what
+    it is faster at; `super()` is what it is held against.
+
+    Parameters
+    ----------
+    map : FeatureMap
+    X : Tensor, shape (n, d)
+    engine : Engine
+    budget : int
+        Bytes that temporaries may take.
+    """
+
+    @property
+    def more_starts(self) -> int:
+        """See `Objective`."""
+        return 1
+
+    bounded = False  # whether `upper` knows bounds
+
+    @property
+    def work_of_place(self) -> int:
+        """What a search of one place costs, in the units of `Draws.work`."""
+        return 1
+
+    def __init__(self, map: FeatureMap, X: Tensor, engine: Engine, budget: int) -> None:  # noqa: A002
+        self.map, self.engine, self.budget = map, engine, budget
+        self.dtype = X.dtype
+        self.X = X.double() if map.exact else X
+        self.n, self.d = X.shape
+
+    @cached_property
+    def phi(self) -> Tensor:
+        """φ(X), in the map's own shape, float64."""
+        phi: Tensor = self.map.features(self.X[None])[0].double()
+        return phi
+
+    @cached_property
+    def norm(self) -> Tensor:
+        """‖φ(X)‖, float64."""
+        return _values.size_of("φ(X)", self.phi)
+
+    # -- changes that are known --------------------------------------------------------------------
+
+    def after(self, sites: Sites, change: Change) -> Tensor:
+        """φ(X') (P, s, …), float64: all else is defined by it."""
+        parts = [self._after(*part) for part in self._parts(sites, change)]
+        after: Tensor = torch.cat(parts).unflatten(0, (len(sites), change.points))
+        return after
+
+    def changes(self, sites: Sites, change: Change) -> Tensor:
+        """φ(X') - φ(X) (P, s, …), float64."""
+        change_of_phi: Tensor = self.after(sites, change) - self.phi
+        return change_of_phi
+
+    def measured(
+        self, sites: Sites, change: Change, measure: Measure, dtype: torch.dtype
+    ) -> Tensor:
+        """The measure of φ(X') - φ(X), (P, s) float64, to the accuracy promised for `dtype`."""
+        parts = self._parts(sites, change)
+        shape = (len(sites), change.points)
+        kept = [self.phi, *(by for by in change if by is not None)]
+        if any(one.requires_grad for one in kept) or transformed(*kept):
+            return torch.cat([self._measure(part, measure) for part in parts]).view(shape)
+        # Into one array: small results kept between large temporaries fragment the heap.
+        out = torch.empty(shape, dtype=torch.float64, device=self.X.device)
+        into = out.view(-1).split(self.texts_at_once)
+        for part, value in zip(parts, into, strict=True):
+            value.copy_(self._measure(part, measure))
+        return out
+
+    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
+        """As `measured` (P,) for one change of each place, the largest by the definition itself."""
+        return self.measured(sites, change, measure, torch.float64)[:, 0]
+
+    def _measure(self, part: tuple[Sites, Change], measure: Measure) -> Tensor:
+        change = self._after(*part) - self.phi
+        return measure.final(measure.of(change, part[0].at))
+
+    def _after(self, sites: Sites, change: Change) -> Tensor:
+        """φ (M, …), float64, for one change of each of M places."""
+        edited, hidden = edit(self.X, sites, change)
+        after: Tensor = self.map.features(edited, hidden).double()
+        return after
+
+    def _parts(self, sites: Sites, change: Change) -> Iterator[tuple[Sites, Change]]:
+        """One change of each of M places, as many as fit."""
+        at = sites.at.repeat_interleave(change.points, 0)
+        for rows in torch.arange(len(at), device=at.device).split(self.texts_at_once):
+            some = (None if by is None else by.flatten(0, 1)[rows, None] for by in change)
+            yield Sites(at[rows]), Change(*some)
+
+    # -- changes that are searched -----------------------------------------------------------------
+
+    @property
+    def texts_at_once(self) -> int:
+        """Texts that are edited together."""
+        return max(1, self.budget // (4 * self.X.numel() * self.X.element_size()))
+
+    def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
+        """`sites` in parts that are searched together; places do not depend on one another."""
+        # In parts also for the bar and for Ctrl-C.
+        at_once = max(1, self.texts_at_once // search.starts)
+        yield from map(Sites, sites.at.split(at_once))
+
+    def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
+        """`measure` of φ(X + Δ) - φ(X) at `sites`, to be searched over ‖Δ‖ ≤ radius."""
+        return self.defined(sites, measure, radius)
+
+    def defined(self, sites: Sites, measure: Measure, radius: float) -> Defined:
+        """The same by the definition."""
+        return Defined(
+            features=self.map.features,
+            X=self.X,
+            phi=self.phi,
+            sites=sites,
+            measure=measure,
+            engine=self.engine,
+            rows_at_once=self.texts_at_once,
+            more_starts=self.more_starts,
+            rounded=self.search_dtype(radius),
+            lead=self.leads(sites, measure),
+            smoother=tuple(
+                PreparedText(smooth, self.X, self.engine, self.budget)._plainly(sites, measure)
+                for smooth in self.map.smoothed()
+            ),
+            basis=partial(self.basis, measure, radius),
+        )
+
+    def _plainly(self, sites: Sites, measure: Measure) -> Defined:
+        return Defined(
+            self.map.features, self.X, self.phi, sites, measure, self.engine, self.texts_at_once
+        )
+
+    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+        """Where to start the search at `sites`, (1 or P, l, D); None: random starts alone."""
+        return None
+
+    def basis(self, measure: Measure, radius: float) -> Tensor | None:
+        """An orthonormal basis (D, r) that is worth searching in first."""
+        return None
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        """In which a search works, or whose starts it takes."""
+        return self.dtype
+
+    def upper(self, sites: Sites, radius: float) -> Tensor:
+        """Upper bounds (P,) of ‖φ(X + Δ) - φ(X)‖ over the ball, float64, where it is `bounded`."""
+        raise NotImplementedError
+
+    # -- units -------------------------------------------------------------------------------------
+
+    @property
+    def unit(self) -> float:
+        """A power of 2 of the size of X, where numbers of that size leave the range; else 1."""
+        return 1.0
+
+    def in_units(self, unit: float) -> PreparedText:
+        """The same text in units of `unit`: relative changes are the same."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""What of a text may change, and the only function that edits one."""

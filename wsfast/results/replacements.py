@@ -1,0 +1,140 @@
+"""What :func:`wsfast.substitute` returns for one text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from wsfast._extras import import_extra
+from wsfast._warn import warn
+from wsfast.results.shown import shown_by
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from wsfast.results.embedded import Embedded
+    from wsfast.results.sensitivity import SensitivityResult
+    from wsfast.results.substitution import SubstitutionResult
+
+
+class Replacement(NamedTuple):
+    """One word put in place of another.
+
+    Attributes
+    ----------
+    position : int
+        The word of the text that is replaced, or of which a token is: its number among
+        ``embedded.words``, as ``raf_sensitivity(embedded.X).whole_words(embedded)`` counts them.
+    old, new : str
+        The token as the text writes it, and the token that comes in its place; "##" in front of
+        those that continue a word.
+    value : float
+        Relative change of the features, ‖φ(X') - φ(X)‖ / ‖φ(X)‖; the mean over draws of W.
+    distance : float
+        ‖v - x_i‖, the norm of the change of the word's vector.
+    text : str
+        The text with the replacement in it.
+    """
+
+    position: int
+    old: str
+    new: str
+    value: float
+    distance: float
+    text: str
+
+
+class LeftOut(NamedTuple):
+    """How many words of a text were left as they are.
+
+    Attributes
+    ----------
+    split : int
+        Words of several tokens, such as "I've": no row of the table stands for one.
+    punctuation : int
+        Punctuation marks, emoji and other symbols.
+    """
+
+    split: int
+    punctuation: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replacements:
+    """The words that change a text most (or least), and how near they come to the worst case.
+
+    Attributes
+    ----------
+    replacements : list of Replacement
+        Largest change first; smallest first, if those were searched. With draws of W, the pairs
+        that are among the `top_k` of any draw, in the order of their means.
+    share_attained : float
+        Change that the first of them makes, over S: the largest that any vector in the ball of
+        radius √d around a word can make. With draws, the means of both.
+    share_attained_at_distance : float
+        The same, over the largest change of any vector as near as that word. The word is one of
+        them, so this is at most 1.
+    result : SubstitutionResult
+        What the search found: the best candidate of every token, heat maps. Its positions are rows
+        of X, labelled with the tokens of the text; its candidates are token ids, labelled with
+        those of the vocabulary.
+    left_out : LeftOut
+        How many of the words that were asked for could not be replaced.
+    embedded : Embedded
+        The text, its tokens and their vectors X (n, d).
+    sensitivity, sensitivity_at_distance : SensitivityResult
+        Searches of the ball, of radius √d and of the first word's distance, at the tokens that were
+        replaced here. Their S is at most that of the text.
+    """
+
+    replacements: list[Replacement]
+    share_attained: float
+    share_attained_at_distance: float
+    result: SubstitutionResult
+    left_out: LeftOut
+    embedded: Embedded
+    sensitivity: SensitivityResult
+    sensitivity_at_distance: SensitivityResult
+
+    @property
+    def gap(self) -> float:
+        """The name that `share_attained` had: 1 means that there is no gap."""
+        return self._renamed("gap", "share_attained")
+
+    @property
+    def gap_at_distance(self) -> float:
+        """The name that `share_attained_at_distance` had."""
+        return self._renamed("gap_at_distance", "share_attained_at_distance")
+
+    def _renamed(self, old: str, new: str) -> float:
+        warn(f"Replacements.{old} is called {new} now; wsfast 0.2 knows only that", FutureWarning)
+        value: float = getattr(self, new)
+        return value
+
+    def to_frame(self) -> DataFrame:
+        """Give the replacements as a pandas DataFrame, one row each, in their order.
+
+        Its columns are the fields of :class:`Replacement`.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the message has the pip command.
+        """
+        pandas = import_extra("pandas", "tables")
+        frame: DataFrame = pandas.DataFrame(self.replacements, columns=Replacement._fields)
+        return frame
+
+    def plot(self, ax: Axes | None = None, *, draw: int = 0) -> Axes:
+        """Draw what the best candidates change at every word that was searched, as a heat map.
+
+        See :meth:`wsfast.SubstitutionResult.plot`; `draw` is one of several draws of W.
+        """
+        return self.result.plot(ax, draw=draw)
+
+    def __repr__(self) -> str:
+        return shown_by("replacements").describe(self)
+
+    def _repr_html_(self) -> str:
+        return shown_by("replacements").to_html(self)

@@ -1,0 +1,70 @@
+"""The options of a search over the ball."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast import _values
+from wsfast._inputs import Inputs, searched
+from wsfast._values import integer, number
+
+# Radius over the largest number of X: beyond, squares of changes leave float64.
+_RATIO = (1e-140, 1e140)
+
+
+class SearchOptions(NamedTuple):
+    """Where and how hard to look for a worst case."""
+
+    positions: list[Tensor]  # of each text, int64, ascending: words that were asked for
+    radius: float
+    seed: int
+    starts: int
+    max_steps: int
+    tol: float
+    memory_budget: int
+
+
+def search_options(
+    inputs: Inputs,
+    *,
+    radius: Any,
+    positions: Any,
+    seed: Any,
+    starts: Any,
+    max_steps: Any,
+    tol: Any,
+    memory_budget: Any,
+) -> SearchOptions:
+    """The options that every search takes; radius None is √d, positions None everywhere."""
+    chosen = searched(positions, inputs)
+    radius = inputs.d**0.5 if radius is None else number("radius", radius, low=0)
+    for b, text in enumerate(inputs.texts):
+        size = float(text.detach().abs().max())
+        if size and radius and not _RATIO[0] < radius / size < _RATIO[1]:
+            raise ValueError(
+                f"radius must be from {_RATIO[0]:g} to {_RATIO[1]:g} times the size of X, got "
+                f"{radius:.3g} for {size:.3g} in text {b}"
+            )
+    return SearchOptions(
+        positions=chosen,
+        radius=radius,
+        seed=_values.seed(seed),
+        starts=integer("starts", starts, low=1),
+        max_steps=integer("max_steps", max_steps, low=1),
+        tol=number("tol", tol, low=0),
+        memory_budget=integer("memory_budget", memory_budget, low=1),
+    )
+
+
+def ordinary(size: float) -> bool:
+    """Whether products of a few numbers of this size stay in the range of float32."""
+    return 1e-12 < size < 1e12
+
+
+def search_dtype(X: Tensor, radius: float, dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, but float64 where squares of the size of `X` or of the radius leave float32."""
+    sizes = (float(X.abs().max()), radius)
+    return dtype if all(map(ordinary, sizes)) else torch.float64

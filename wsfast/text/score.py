@@ -1,0 +1,210 @@
+"""`score`: word sensitivity of real text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from wsfast import _values
+from wsfast._progress import progress_bar
+from wsfast._random import random_weights
+from wsfast.maps.attention import weight_function
+from wsfast.perturbation.change import Kind
+from wsfast.results.embedded import Embedded
+from wsfast.results.scores import Cut, Scores, batch_of
+from wsfast.results.sensitivity import SensitivityResult
+from wsfast.studies.sensitivity import raf_sensitivity
+from wsfast.text import models, tokens
+from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed, text_of
+from wsfast.text.tokens import TooLongError, UnfitTextError
+
+_LONG = ("cut", "skip", "fail")
+
+
+def score(
+    texts: str | Iterable[str],
+    model: models.Model = models.PACKAGED,
+    layer: int | str = 0,
+    *,
+    unit: str = "word-max",
+    weight_fn: str = "softmax",
+    normalize: bool = True,
+    radius: float | None = None,
+    perturbation: str | Kind = "ball",
+    scale: bool = True,
+    draws: int | None = None,
+    seed: int = 0,
+    max_tokens: int | None = None,
+    long: str = "cut",
+    backend: str | None = None,
+    progress: bool = False,
+) -> Scores:
+    """Word sensitivity of a text, or of each text of a list: what ``wsfast score`` does.
+
+    S_i is the largest relative change of random attention features when word i moves by at most
+    the norm of an embedding; S is the largest of them. The vectors are those of :func:`embed`, the
+    search is that of :func:`raf_sensitivity`, one text after another: vectors are not kept, so that
+    a list may be long.
+
+    Parameters
+    ----------
+    texts : str, or sequence of str
+        As in :func:`wsfast.embed`: a list, a column of pandas, … An entry of a sequence that cannot
+        be done (missing, empty, without tokens, too long where `long` says so) is left out, and
+        named in the result.
+    model, layer, scale
+        As in :func:`wsfast.embed`.
+    unit : {"word-max", "token"}
+        S_i of whole words, the largest among the tokens of each, or of tokens. ``"word"``, in which
+        all tokens of a word move at once, is not there yet.
+    weight_fn, normalize, radius, perturbation, backend
+        As in :func:`wsfast.raf_sensitivity`; the radius is √d by default. A perturbation changes
+        one token at a time.
+    draws : int, optional
+        Number R of independent random W.
+    seed : int, default 0
+        Of the random W, the same for all texts, and of the search.
+    max_tokens : int, optional
+        Keep only the first `max_tokens` tokens of a text.
+    long : {"cut", "skip", "fail"}
+        What to do with a text of more tokens than `max_tokens` or the model takes: keep its
+        beginning, leave it out, or end with an error. ``Scores.cut`` names those that the model
+        cannot take whole.
+    progress : bool, default False
+        Whether to show a progress bar; of a list, in texts.
+
+    Returns
+    -------
+    Scores
+        Tables, pictures and files of it; ``.result`` is a :class:`SensitivityResult`.
+
+    Raises
+    ------
+    ImportError
+        If the extra ``text``, or ``mpnet`` for that model, is not installed.
+    TypeError, ValueError
+        For a single text that cannot be done, a list in which none can, an option outside of these,
+        and what :func:`wsfast.embed` and :func:`wsfast.raf_sensitivity` refuse.
+    OSError
+        If there is no model of that name.
+
+    Notes
+    -----
+    Definition (5) of Bombari & Mondelli (arXiv 2402.02969), for one layer of random attention over
+    the vectors of a real text.
+
+    Examples
+    --------
+    >>> scores = score(["I love her much", "", "so what"])  # doctest: +SKIP
+    >>> scores.left_out  # doctest: +SKIP
+    {1: "must have words, got an empty text: ''"}
+    >>> scores.to_frame()  # doctest: +SKIP
+    """
+    items = listed(texts)
+    _check_unit(unit)
+    _values.one_of("long", long, _LONG)
+    max_tokens = checked_max_tokens(max_tokens)
+    weight_function(weight_fn, normalize)
+    shown = _values.flag("progress", progress)
+    single = isinstance(texts, str)
+    options: dict[str, Any] = {
+        "radius": radius,
+        "perturbation": perturbation,
+        "weight_fn": weight_fn,
+        "normalize": normalize,
+        "seed": seed,
+        "backend": backend,
+        "progress": shown and single,
+    }
+    weights: Tensor | None = None
+    embedder = embedder_of(model, layer, scale=scale)
+    parts: list[SensitivityResult | None] = []
+    offsets: list[list[tuple[int, int]]] = []
+    left_out: dict[int, str] = {}
+    cut: dict[int, Cut] = {}
+    with progress_bar(len(items), "text", shown and not single) as bar:
+        for index, item in enumerate(items):
+            try:
+                embedded, shortened = _embedded(embedder, index, item, max_tokens, long)
+            except UnfitTextError as error:
+                if single or (long == "fail" and isinstance(error, TooLongError)):
+                    raise
+                left_out[index] = error.reason
+                parts.append(None)
+                offsets.append([])
+            else:
+                if weights is None:  # drawn once, and random all the same
+                    weights = random_weights(embedded.X.shape[1], draws=draws, seed=seed)
+                found = raf_sensitivity(embedded.X, weights.to(embedded.X.device), **options)
+                found = replace(found, info={**found.info, "weights": "random"})
+                if unit == "word-max":
+                    parts.append(found.whole_words(embedded))
+                    offsets.append(embedded.word_offsets)
+                else:
+                    parts.append(found.with_words(embedded.labels))
+                    offsets.append(embedded.offsets)
+                cut |= {} if shortened is None else {index: shortened}
+            bar.update(1)
+    if len(left_out) == len(items):
+        raise ValueError(
+            f"texts must hold one that can be done, got {len(items)} that cannot: texts[0] "
+            f"{left_out[0]}"
+        )
+    return Scores(
+        result=parts[0] if single and parts[0] is not None else batch_of(parts),
+        texts=["" if index in left_out else str(item) for index, item in enumerate(items)],
+        offsets=offsets,
+        left_out=left_out,
+        cut=cut,
+        model=embedder.name,
+        layer=layer,
+        scale=scale,
+        unit=unit,
+    )
+
+
+def _embedded(
+    embedder: Embedder, index: int, item: object, max_tokens: int | None, long: str
+) -> tuple[Embedded, Cut | None]:
+    """Vectors of one text, and what the model could not take of it."""
+    text = text_of(f"texts[{index}]", item)
+    encoding = embedder.encode(text)
+    kept = _room(encoding, max_tokens, embedder.limit)
+    if long != "cut":
+        tokens.check_room(index, encoding.count, kept)
+    embedded = embedder.embed(index, text, encoding.first(kept))
+    _check_finite(index, embedded)
+    # What `max_tokens` cuts, the caller knows.
+    cut = None if kept in (encoding.count, max_tokens) else Cut(encoding.count, kept)
+    return embedded, cut
+
+
+def _room(encoding: tokens.Encoding, max_tokens: int | None, limit: int | None) -> int:
+    """How many tokens can be kept; `limit` counts special ones too."""
+    most = encoding.count if max_tokens is None else min(encoding.count, max_tokens)
+    return most if limit is None else min(most, limit - (len(encoding.tokens) - encoding.count))
+
+
+def _check_unit(unit: object) -> None:
+    """Accept what S_i may be of."""
+    if unit == "word":
+        raise ValueError(
+            "unit must be 'word-max', the largest S_i of the tokens of a word, or 'token', got "
+            "'word', in which all of them move at once: that has to wait for several words at once"
+        )
+    _values.one_of("unit", unit, ("word-max", "token"))
+
+
+def _check_finite(index: int, embedded: Embedded) -> None:
+    """Refuse rows with NaN or infinity, which a model of few bits may give."""
+    broken = (~embedded.X.isfinite().all(dim=1)).nonzero()
+    if len(broken):
+        position = int(broken[0])
+        raise UnfitTextError(
+            f"texts[{index}]",
+            f"must have finite rows, got NaN or infinity in that of token "
+            f"{embedded.tokens[position]!r} (position {position})",
+        )
