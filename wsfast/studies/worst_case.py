@@ -92,15 +92,18 @@ def _searched(
     """The worst Δ of the ball at each place."""
     options, radius = asked.options, asked.options.radius
     search = Search(options)
-    deltas, uppers, steps = [], [], 0
+    # Into one array: small results kept between large temporaries fragment the heap.
+    delta = torch.empty(len(sites), text.d, dtype=text.dtype, device=text.X.device)
+    uppers, steps, first = [], 0, 0
     for part in text.parts(sites, search):
         point, taken = search.run(text.objective(part, asked.measure, radius))
-        deltas.append(point.delta)
+        delta[first : first + len(part)] = point.delta
+        first += len(part)
         if text.bounded:
             uppers.append(text.upper(part, radius))
         steps = max(steps, taken)
         bar.update(len(part) * text.work_of_place)
-    delta = within(torch.cat(deltas).to(text.dtype), radius)
+    delta = within(delta, radius)
     change = Change(add=delta[:, None, None].to(text.X.dtype))
     per_word = text.verified(sites, change, asked.measure) / text.norm
     upper = torch.cat(uppers) / text.norm if uppers else None
