@@ -48,6 +48,9 @@ _MORE_STARTS = 4
 
 _BUDGET = 256 * 2**20
 
+# Rows of which less than this share lies outside of a basis are in it.
+_SPANNED = 1e-9
+
 # The small basis is used where a step in it costs at most this share of one in full d.
 _WORTHWHILE = 0.6
 
@@ -415,9 +418,16 @@ class AttentionText(PreparedText):
         # Of one size each: a basis is sought, whatever the lengths.
         matrices = [
             part / part.norm() if float(part.norm()) > 0 else part
-            for part in (core.X, core.queries, core.keys, *more)
+            for part in (core.X, core.queries, core.keys)
         ]
         basis: Tensor = torch.linalg.qr(torch.cat(matrices).mT).Q
+        for rows in more:
+            # What is left of rows that the others span is rounding: it would tell directions.
+            left = rows - rows @ basis @ basis.mT
+            beyond = left.norm(dim=1) > _SPANNED * rows.norm(dim=1)
+            if bool(beyond.any()):
+                wide = torch.cat([basis, (left / left.norm())[beyond].mT], 1)
+                basis = torch.linalg.qr(wide).Q
         return basis
 
 
