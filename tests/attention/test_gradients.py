@@ -14,6 +14,7 @@ from wsfast.engines.engine import TORCH
 searched = pytest.mark.parametrize("fn", SEARCHED, ids=str)
 
 
+@pytest.mark.deep
 @weight_fns
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_delta_norms(weight_fn, normalize, backend):

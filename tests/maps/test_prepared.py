@@ -194,6 +194,7 @@ def check_measures(both: Both, dtype: torch.dtype, *told: object) -> None:
             assert float(error.max()) <= ACCURACY[dtype], (*told, kind, measure)
 
 
+@pytest.mark.deep
 @every_map
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_what_is_measured(name, backend, dtype):
@@ -249,6 +250,7 @@ def test_the_winner_is_sought_again_where_the_definition_says_less():
     assert bool((got[got != true] <= got[best]).all())
 
 
+@pytest.mark.deep
 @every_map
 def test_what_a_search_climbs(name, backend):
     """The objective of a measure, and of one that no map knows, and their gradients."""

@@ -189,7 +189,8 @@ def test_unknown_level(isa, name):
 _FORKED = """
 import os
 import numpy as np
-from wsfast import _cpu
+from wsfast.engines.compiled import CPU
+_cpu = CPU.require()
 
 def rows():
     scores = np.arange(400 * 500.0).reshape(400, 500) % 7

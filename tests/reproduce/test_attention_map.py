@@ -14,7 +14,7 @@ from wsfast.reproduce.attention_map import Draw
 from wsfast.reproduce.seeds import draw_seed
 from wsfast.reproduce.settings import MapSettings
 
-pytestmark = pytest.mark.needs("plots", "text", "parquet")
+pytestmark = [pytest.mark.deep, pytest.mark.needs("plots", "text", "parquet")]
 
 SETTINGS = MapSettings("minilm", draws=3, seed=4)
 

@@ -20,7 +20,7 @@ from wsfast.reproduce.settings import SeriesCell
 from wsfast.results.cells import Cell
 from wsfast.studies.scaling.texts import gaussian_text
 
-pytestmark = pytest.mark.needs("plots", "parquet")
+pytestmark = [pytest.mark.deep, pytest.mark.needs("plots", "parquet")]
 
 MAPS = {
     "RAF": lambda X, seed: wsfast.raf_sensitivity(X, seed=seed),

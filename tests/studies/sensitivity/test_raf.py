@@ -332,6 +332,7 @@ def test_searching_fewer_positions_changes_nothing(backend, weight_fn, normalize
         assert torch.equal(again.per_word.nan_to_num(-1), some.per_word.nan_to_num(-1))
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 def test_memory_budget_changes_nothing(backend, weight_fn, normalize):

@@ -26,6 +26,7 @@ def allowed(budget: int, *, n: int, d: int, texts: int = 1, draws: int = 1, resu
     return budget + copies + 2 * 8 * n * n + 3 * result + 16 * MIB
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("backend", [None, pytest.param("torch", marks=pytest.mark.deep)])
 def test_many_candidates(backend):
     code = f"""

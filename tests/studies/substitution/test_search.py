@@ -285,6 +285,7 @@ def test_as_many_as_there_are(backend):
 # -- axes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 @all_backends
 @weight_fns
 @pytest.mark.parametrize("kind", ["batch", "list"])
