@@ -142,19 +142,19 @@ class RandomText(PreparedText):
             return self.defined(sites, measure, radius)
         dtype = self.search_dtype(radius)
         z = self.z.to(dtype)
-        V = self._blocks(sites, dtype)
+        V = self._blocks(sites, dtype, measure)
         lead = self._lead(V, measure)
         return RandomObjective(self.engine, self.drawn, V, z, self.drawn.head(z), measure, lead)
 
     def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
-        return self._lead(self._blocks(sites, self.X.dtype), measure)
+        return self._lead(self._blocks(sites, self.X.dtype, measure), measure)
 
-    def _blocks(self, sites: Sites, dtype: torch.dtype) -> Tensor:
-        """V_i (P, k, d); of each the norm is kept, while it is here."""
+    def _blocks(self, sites: Sites, dtype: torch.dtype, measure: Measure) -> Tensor:
+        """V_i (P, k, d); of each the norm is kept, where `upper` may ask for it."""
         index = sites.index.tolist()
         V = torch.stack([self.drawn.projection.block(i, dtype) for i in index])
         for i, block in zip(index, V, strict=True):
-            if i not in self._norms:
+            if isinstance(measure, Norm) and i not in self._norms:
                 self._norms[i] = largest_singular_value(block)
         return V
 
@@ -180,7 +180,7 @@ class RandomText(PreparedText):
         index = sites.index.tolist()
         for i in index:
             if i not in self._norms:
-                self._blocks(Sites.of_words(torch.tensor([i])), self.search_dtype(radius))
+                self._blocks(Sites.of_words(torch.tensor([i])), self.search_dtype(radius), Norm())
         norms = [self._norms[i] for i in index]
         return radius * beyond * torch.tensor(norms, dtype=torch.float64, device=self.X.device)
 
