@@ -60,9 +60,7 @@ def rows_of(core: Core, attend: Callable[[Tensor, Tensor], Attended]) -> Rows:
     return Rows(core, shift, words, *attend(words, shift))
 
 
-def attend_by_tiles(
-    core: Core, words: Tensor, tile: int, leave_top_out: LeaveTopOut | None = None
-) -> Attended:
+def attend_by_tiles(core: Core, words: Tensor, tile: int, leave_top_out: LeaveTopOut) -> Attended:
     """One pass over the scores, `tile` rows at a time; the means are of `words` (n, d).
 
     Scores are of the words as given: they are to be rounded as all others of the text are.
@@ -74,7 +72,7 @@ def attend_by_tiles(
         seen = core.seen(some, each)
         if seen is not None:
             scores = scores.masked_fill(~seen, NEVER)
-        part, weights = (leave_top_out or left_top_out)(scores, fn)
+        part, weights = leave_top_out(scores, fn)
         means.append(weights @ words)
         parts.append(part)
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))

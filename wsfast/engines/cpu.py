@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from wsfast._interrupt import rows_at_once as interruptible
-from wsfast.attention.core import Core
 from wsfast.attention.functional import FunctionalState
-from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, rows_of
+from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
 from wsfast.engines.ascent_kernels import NativeEvaluator, NativeFunctional, take_step
-from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes, rows_at_once
+from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes
 from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
@@ -30,9 +29,8 @@ class Cpu(Engine):
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
         return by_tiles(X.contiguous(), queries, given.weight_fn, given.mask, causal=given.causal)
 
-    def rows(self, core: Core, budget: int) -> Rows:
-        tile = rows_at_once(core, budget)
-        return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile, _left_top_out))
+    def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+        return attention_statistics_(scores, weight_fn), scores
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True
@@ -75,10 +73,6 @@ class Cpu(Engine):
 
     def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
         return _row_bytes(n, d)
-
-
-def _left_top_out(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
-    return attention_statistics_(scores, weight_fn), scores
 
 
 def _random_rows(cols: int) -> int:

@@ -17,10 +17,11 @@ from wsfast._counter_random import random_block
 from wsfast.attention import closed_form, functional
 from wsfast.attention.core import Core
 from wsfast.attention.functional import FunctionalState
-from wsfast.attention.rows import Rows, attend_by_tiles, rows_of
+from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, left_top_out, rows_of
 from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
+from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.features import FeatureOptions, by_definition, by_pytorch
 from wsfast.engines.substitution_kernels import Workspace
 
@@ -135,8 +136,14 @@ class Engine:
 
     def rows(self, core: Core, budget: int) -> Rows:
         """The rows of a text, within `budget` bytes of temporaries."""
-        tile = rows_at_once(core, budget)
-        return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile))
+        # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
+        tile = max(1, budget // (4 * 8 * len(core.X)))
+        leave_top_out = self._left_top_out
+        return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile, leave_top_out))
+
+    def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+        """See `LeaveTopOut`; `scores` may be lost."""
+        return left_top_out(scores, weight_fn)
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True
@@ -225,12 +232,6 @@ class Reference(Engine):
 
 TORCH = Engine()
 REFERENCE = Reference()
-
-
-def rows_at_once(core: Core, budget: int) -> int:
-    """Rows of attention formed at a time."""
-    # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
-    return max(1, budget // (4 * 8 * len(core.X)))
 
 
 def _row_bytes(n: int, d: int) -> int:
