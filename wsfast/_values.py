@@ -225,3 +225,8 @@ def some(items: Sequence[Any], show: Callable[[Any], str] = repr) -> str:
     """The first few of a list, for a message."""
     rest = len(items) - _MOST_LISTED
     return ", ".join(map(show, items[:_MOST_LISTED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def name_of(function: Any) -> str:
+    """What results call a user's function, or an object that serves as one."""
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wsfast._kinks import relu
+from wsfast._values import name_of
 
 
 @dataclass(frozen=True)
@@ -35,5 +36,4 @@ def activation_of(activation: str | Callable[[Tensor], Tensor]) -> Activation:
     """The activation of that name, or a checked callable."""
     if isinstance(activation, str):
         return ACTIVATIONS[activation]
-    name = getattr(activation, "__name__", type(activation).__name__)
-    return Activation(name, activation, math.nan)
+    return Activation(name_of(activation), activation, math.nan)

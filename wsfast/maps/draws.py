@@ -13,7 +13,7 @@ from torch import Tensor
 from wsfast._inputs import Inputs
 from wsfast._random import weights_of_draw
 from wsfast._transforms import transformed
-from wsfast._values import either, integer, ndim
+from wsfast._values import either, integer, name_of, ndim
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import choose
 from wsfast.engines.engine import REFERENCE, TORCH, Engine
@@ -106,7 +106,7 @@ def function_draws(phi: Any, *, hides: bool = False) -> Draws:
         info = {"map": type(phi).__name__, "backend": "definition"}
         return Draws(lambda _: phi, range(1), False, TORCH, info)
     made = FunctionMap(phi, hides=hides)
-    info = {"map": made.name, "backend": "definition"}
+    info = {"map": name_of(phi), "backend": "definition"}
     return Draws(lambda _: made, range(1), False, REFERENCE, info)
 
 

@@ -32,10 +32,6 @@ class FunctionMap(FeatureMap):
         self.phi = phi
         self.hides = hides
 
-    @property
-    def name(self) -> str:
-        return str(getattr(self.phi, "__name__", type(self.phi).__name__))
-
     def features(self, X: Tensor, hidden: Tensor | None = None) -> Tensor:
         value: Tensor = self.phi(X) if hidden is None else self.phi(X, mask=~hidden)
         return value

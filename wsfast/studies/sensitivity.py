@@ -425,16 +425,11 @@ def _sensitivity(
         _warn_of_rounding(worst, inputs)
     info = dict(maps.info)
     if asked.kind is not None:
-        info["perturbation"] = (
-            perturbation if isinstance(perturbation, str) else _name(perturbation)
-        )
+        named = isinstance(perturbation, str)
+        info["perturbation"] = perturbation if named else _values.name_of(perturbation)
         info["rows"] = asked.measure.rows
     count = len(maps.numbers) if maps.has_axis else None
     return assemble(worst, inputs, asked, info, draws=count)
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", type(kind).__name__))
 
 
 def _warn_of_rounding(worst: Sequence[Any], inputs: Inputs) -> None:

@@ -198,7 +198,7 @@ def _described(name: str, value: Any, kept: bool) -> Any:
             f"{name} must be numbers or a name where path is given, so that another run can tell "
             f"whether it is the same, got {type(value).__name__}"
         )
-    return getattr(value, "__name__", type(value).__name__)
+    return _values.name_of(value)
 
 
 def _warn_of_nan(cells: Sequence[Cell]) -> None:
