@@ -22,7 +22,8 @@ from wsfast.attention.state import PositionState, prepare_positions
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.substitution import prepare as prepare_substitution
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.engine import Engine
+from wsfast.engines.engine import Engine, Tiles
+from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_objective import AttentionObjective
 from wsfast.maps.feature_map import FeatureMap, PreparedText
@@ -47,6 +48,9 @@ _SHORT = 1 << 12
 _MORE_STARTS = 4
 
 _BUDGET = 256 * 2**20
+
+# Bytes that the pairs of a text are kept in, as candidates are met with them.
+_PAIR_BYTES = 12 * 8
 
 # Rows of which less than this share lies outside of a basis are in it.
 _SPANNED = 1e-9
@@ -224,7 +228,10 @@ class AttentionText(PreparedText):
             if change.add is not None:
                 return self._norms(sites.index, change.add[:, :, 0], dtype, own=own)
             if change.points == 1:
-                return self._put_norms(sites.index, _put(change)[:, 0, 0], measure)[:, None]
+                words = _put(change)[:, 0, 0]
+                if own and self._is_one_everywhere(sites.index, words):
+                    return self._norms_of_one(words[0].double())[:, None]
+                return self._put_norms(sites.index, words, measure)[:, None]
         at_once = max(1, self.budget // (6 * 8 * self.n * self.d * change.points))
         parts = []
         for part in torch.arange(len(sites), device=self.X.device).split(at_once):
@@ -290,6 +297,32 @@ class AttentionText(PreparedText):
             exact = super().measured(Sites(at.at[some]), put.select(some), measure, torch.float64)
             norms = norms.index_put((some,), exact[:, 0])
         return norms
+
+    def _is_one_everywhere(self, index: Tensor, words: Tensor) -> bool:
+        """Whether `words` (n, d) are one word, put in place of each, and its pairs may be kept."""
+        shared = words.stride(0) == 0 and torch.equal(index, self._everywhere)
+        plain = not (self.map.causal or self.X.requires_grad or words.requires_grad)
+        return shared and plain and _PAIR_BYTES * self.n**2 <= self.budget
+
+    def _norms_of_one(self, word: Tensor) -> Tensor:
+        """The norm (n,), float64, with `word` (d,) in place of each: a candidate of every place."""
+        constant, tiles = self._one_candidate
+        score = 0.5 * word @ self.map.weights.bilinear(torch.float64) @ word
+        square, size, blur2 = tiles.squares(word[None], score[None])
+        norms = root(square[:, 0])
+        rounding = torch.finfo(torch.float64).eps * (constant + size) + blur2
+        lost = ~(rounding <= ROUNDING[torch.float64] * self.error_unit2(norms, torch.float64))
+        some = lost.nonzero()[:, 0]
+        if len(some) == 0:
+            return norms
+        return norms.index_put((some,), self._put_norms(some, word.expand(len(some), -1), Norm()))
+
+    @cached_property
+    def _one_candidate(self) -> tuple[Tensor, Tiles]:
+        """The size of the terms that no candidate changes, and tiles of one candidate."""
+        state = self.substitution(self._everywhere, torch.float64)
+        tiles = self.engine.tiles(state, 1, self.budget // 4, Workspace(self.X.device))
+        return state.constant, tiles
 
     def _norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype, *, own: bool) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, s), float64, computed in `dtype`, for Δ (P, s, d)."""

@@ -80,7 +80,7 @@ def hide(X: Tensor, at: Tensor) -> Change:
 
 def zero(X: Tensor, at: Tensor) -> Change:
     """Put 0 in their place."""
-    return Change(put=X.new_zeros(len(at), 1, at.shape[1], X.shape[1]))
+    return Change(put=X.new_zeros(()).expand(len(at), 1, at.shape[1], X.shape[1]))
 
 
 def mean(X: Tensor, at: Tensor) -> Change:
