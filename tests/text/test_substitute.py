@@ -235,14 +235,15 @@ def test_share_attained_at_the_positions_that_are_searched():
 
 
 def test_share_at_distance_is_1_where_the_search_ends_below_the_word(monkeypatch):
-    search = wsfast.raf_sensitivity
+    # By its name: the attribute of the package is the function.
+    module = sys.modules["wsfast.text.substitute"]
+    search = module.sensitivity_under
 
     def weak(*arguments, **options):
         result = search(*arguments, **options)
         return replace(result, value=result.value / 100)
 
-    # By its name: the attribute of the package is the function.
-    monkeypatch.setattr(sys.modules["wsfast.text.substitute"], "raf_sensitivity", weak)
+    monkeypatch.setattr(module, "sensitivity_under", weak)
     assert substitute(TEXT, candidates=WORDS).share_attained_at_distance == 1
 
 
@@ -323,15 +324,15 @@ def test_text_is_tokenized_once(byte_level):
 
 
 def test_weights_are_drawn_once(monkeypatch):
-    from wsfast.maps import attention
+    from wsfast.maps import draws
 
-    draws = []
-    draw = attention.random_weights
+    drawn = []
+    draw = draws.weights_of_draw
     monkeypatch.setattr(
-        attention, "random_weights", lambda d, **how: draws.append(how) or draw(d, **how)
+        draws, "weights_of_draw", lambda d, **how: drawn.append(how["draw"]) or draw(d, **how)
     )
-    substitute("so it", candidates=WORDS, seed=12, draws=2)
-    assert len(draws) == 1
+    substitute(["so it", "it is"], candidates=WORDS, seed=12, draws=2)
+    assert drawn == [0, 1]
 
 
 def test_progress(capsys):

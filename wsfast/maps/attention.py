@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from wsfast._inputs import Inputs
-from wsfast._random import NORM_STREAM, normals, random_weights
+from wsfast._random import NORM_STREAM, normals
 from wsfast._values import (
-    Array,
     differentiable,
     finite,
     flag,
-    integer,
     match,
     one_of,
     real_tensor,
@@ -50,19 +48,6 @@ def weight_tensor(W: Any, X: Tensor) -> Tensor:
         )
     match("W", tensor, X)
     return tensor
-
-
-def draw_weights(
-    W: Array | None, draws: int | None, seed: int, inputs: Inputs
-) -> tuple[Tensor, bool]:
-    """W (R, d, d), and whether results have an axis of draws."""
-    if W is not None:
-        if draws is not None:
-            raise ValueError("W and draws cannot both be given: draws asks for random W")
-        return weights_of(W, inputs), W.ndim == 3
-    count = 1 if draws is None else integer("draws", draws, low=1)
-    W = random_weights(inputs.d, draws=count, seed=seed, dtype=inputs.dtype, device=inputs.device)
-    return W, draws is not None
 
 
 class Weights:

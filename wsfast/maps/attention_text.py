@@ -30,7 +30,7 @@ from wsfast.maps.feature_map import FeatureMap, PreparedText
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
 from wsfast.search.objective import Objective
-from wsfast.search.options import ordinary, search_dtype
+from wsfast.search.options import DEFAULT_BUDGET, ordinary, search_dtype
 from wsfast.search.search import Search
 
 # Rounding of a squared norm, in units of the size of its terms, that is let through: beyond it the
@@ -46,8 +46,6 @@ _CURVES = (0.48, 0.0192)
 # Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
 _SHORT = 1 << 12
 _MORE_STARTS = 4
-
-_BUDGET = 256 * 2**20
 
 # Bytes that the pairs of a text are kept in, as candidates are met with them.
 _PAIR_BYTES = 12 * 8
@@ -81,7 +79,7 @@ class AttentionMap(FeatureMap):
         weight_fn: WeightFn,
         *,
         causal: bool = False,
-        budget: int = _BUDGET,
+        budget: int = DEFAULT_BUDGET,
     ) -> None:
         self.weights, self.weight_fn, self.causal = weights, weight_fn, causal
         self._budget = budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from wsfast.maps.function import FunctionMap
 from wsfast.maps.network import Network
 from wsfast.maps.random_features import drf_network, rf_network
 from wsfast.maps.random_text import SEARCH_COST, RandomMap
+from wsfast.search.options import DEFAULT_BUDGET
 
 ATTENTION = {
     "raf": WeightFn("softmax"),
@@ -63,6 +64,10 @@ class Draws:
     info: dict[str, Any] = field(default_factory=dict)
     work: Callable[[int, int, int], int] = lambda n, d, places: places
     unit: str = "word"
+
+    def kept(self) -> Draws:
+        """The same maps, each made once: for texts that come one after another."""
+        return replace(self, make=cache(self.make))
 
     def only(self, draw: int) -> Draws:
         """One draw alone, without an axis."""
@@ -117,7 +122,7 @@ def attention_draws(
     draws: Any,
     seed: int,
     backend: str | None,
-    budget: int,
+    budget: int = DEFAULT_BUDGET,
     *,
     causal: bool = False,
 ) -> Draws:

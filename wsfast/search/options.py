@@ -11,6 +11,9 @@ from wsfast import _values
 from wsfast._inputs import Inputs, searched
 from wsfast._values import integer, number
 
+DEFAULT_BUDGET = 256 * 2**20
+"""Bytes that temporaries may take, where a user does not say."""
+
 # Radius over the largest number of X: beyond, squares of changes leave float64.
 _RATIO = (1e-140, 1e140)
 
@@ -30,13 +33,13 @@ class SearchOptions(NamedTuple):
 def search_options(
     inputs: Inputs,
     *,
-    radius: Any,
-    positions: Any,
-    seed: Any,
-    starts: Any,
-    max_steps: Any,
-    tol: Any,
-    memory_budget: Any,
+    memory_budget: Any = DEFAULT_BUDGET,
+    radius: Any = None,
+    positions: Any = None,
+    seed: Any = 0,
+    starts: Any = 4,
+    max_steps: Any = 60,
+    tol: Any = 1e-4,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
     chosen = searched(positions, inputs)

@@ -19,9 +19,8 @@ from wsfast.maps.draws import engine_of
 from wsfast.maps.feature_map import PreparedText
 from wsfast.maps.measure import ROWS, Norm
 from wsfast.perturbation.change import BALL, KINDS, Change, Kind, Sites, edit, kind_of
+from wsfast.search.options import DEFAULT_BUDGET
 from wsfast.studies.worst_case import checked_change
-
-DEFAULT_BUDGET = 256 * 2**20
 
 
 @untraced

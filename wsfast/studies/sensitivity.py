@@ -16,9 +16,7 @@ from wsfast._warn import warn
 from wsfast.maps.attention import weight_function
 from wsfast.maps.draws import (
     Draws,
-    MapOptions,
     attention_draws,
-    draws_of,
     function_draws,
     random_draws,
 )
@@ -28,9 +26,8 @@ from wsfast.maps.network import Network
 from wsfast.maps.random_features import drf_network, rf_network
 from wsfast.perturbation.change import BALL, Kind, hide, kind_of
 from wsfast.results.sensitivity import SensitivityResult
-from wsfast.search.options import search_options
+from wsfast.search.options import DEFAULT_BUDGET, search_options
 from wsfast.studies.assemble import assemble
-from wsfast.studies.deltas import DEFAULT_BUDGET
 from wsfast.studies.worst_case import Asked, worst_cases
 
 
@@ -377,14 +374,19 @@ def drf_sensitivity(
 
 
 @plain
-def sensitivity_of_draw(
-    name: str, X: Array, draw: int, given: MapOptions, *, memory_budget: int, **options: Any
+def sensitivity_under(
+    maps: Draws,
+    X: Texts,
+    *,
+    perturbation: str | Kind = BALL,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: bool = False,
+    **options: Any,
 ) -> SensitivityResult:
-    """Draw number `draw` alone of a map by its name; `options` are those of a search."""
+    """Under maps that are there already; `options` are those of `search_options`."""
     inputs = _inputs.texts(X)
-    asked = _asked(inputs, BALL, "all", **options, memory_budget=memory_budget)
-    maps = draws_of(name, inputs, given, asked.options.seed, memory_budget).only(draw)
-    return _sensitivity(inputs, maps, asked, BALL, False)
+    asked = _asked(inputs, perturbation, "all", memory_budget=memory_budget, **options)
+    return _sensitivity(inputs, maps, asked, perturbation, progress)
 
 
 def _of_network(
@@ -409,7 +411,7 @@ def _of_network(
 
 def _asked(inputs: Inputs, perturbation: Any, rows: Any, **given: Any) -> Asked:
     """What is asked for, checked; `given` are the arguments of `search_options`."""
-    kind = kind_of(perturbation, given["radius"])
+    kind = kind_of(perturbation, given.get("radius"))
     measure = Norm(_values.one_of("rows", rows, ROWS))
     if kind is None and measure != Norm():
         raise ValueError(f"rows must be 'all' with perturbation='ball', got {rows!r}")

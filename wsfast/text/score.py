@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
-from wsfast import _values
+from wsfast import _inputs, _values
 from wsfast._progress import progress_bar
-from wsfast._random import random_weights
 from wsfast.maps.attention import weight_function
+from wsfast.maps.draws import Draws, attention_draws
 from wsfast.perturbation.change import Kind
 from wsfast.results.embedded import Embedded
 from wsfast.results.scores import Cut, Scores, batch_of
 from wsfast.results.sensitivity import SensitivityResult
-from wsfast.studies.sensitivity import raf_sensitivity
+from wsfast.studies.sensitivity import sensitivity_under
 from wsfast.text import models, tokens
 from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed, text_of
 from wsfast.text.tokens import TooLongError, UnfitTextError
@@ -107,19 +104,16 @@ def score(
     _check_unit(unit)
     _values.one_of("long", long, _LONG)
     max_tokens = checked_max_tokens(max_tokens)
-    weight_function(weight_fn, normalize)
+    fn = weight_function(weight_fn, normalize)
     shown = _values.flag("progress", progress)
     single = isinstance(texts, str)
     options: dict[str, Any] = {
         "radius": radius,
         "perturbation": perturbation,
-        "weight_fn": weight_fn,
-        "normalize": normalize,
-        "seed": seed,
-        "backend": backend,
+        "seed": _values.seed(seed),
         "progress": shown and single,
     }
-    weights: Tensor | None = None
+    maps: Draws | None = None
     embedder = embedder_of(model, layer, scale=scale)
     parts: list[SensitivityResult | None] = []
     offsets: list[list[tuple[int, int]]] = []
@@ -136,10 +130,10 @@ def score(
                 parts.append(None)
                 offsets.append([])
             else:
-                if weights is None:  # drawn once, and random all the same
-                    weights = random_weights(embedded.X.shape[1], draws=draws, seed=seed)
-                found = raf_sensitivity(embedded.X, weights.to(embedded.X.device), **options)
-                found = replace(found, info={**found.info, "weights": "random"})
+                if maps is None:
+                    given = (None, draws, seed, backend)
+                    maps = attention_draws(_inputs.texts(embedded.X), fn, *given).kept()
+                found = sensitivity_under(maps, embedded.X, **options)
                 if unit == "word-max":
                     parts.append(found.whole_words(embedded))
                     offsets.append(embedded.word_offsets)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import overload
 
 import torch
 
@@ -13,14 +12,14 @@ from wsfast import _inputs, _values
 from wsfast._precision import plain
 from wsfast._progress import progress_bar
 from wsfast._values import Array
-from wsfast.maps.attention import draw_weights
+from wsfast.maps.draws import ATTENTION, Draws, attention_draws
 from wsfast.results.arrays import to_numpy
 from wsfast.results.embedded import Embedded
 from wsfast.results.replacements import LeftOut, Replacement, Replacements
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.results.substitution import Substitution, SubstitutionResult
-from wsfast.studies.sensitivity import raf_sensitivity
-from wsfast.studies.substitution.search import self_scores, substitution_sensitivity
+from wsfast.studies.sensitivity import sensitivity_under
+from wsfast.studies.substitution.search import self_scores, substitution_under
 from wsfast.text import models, places
 from wsfast.text.embed import embed
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
@@ -170,15 +169,10 @@ def substitute(
     allowed = (
         vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
     )
-    # Drawn once, and said to be random all the same.
-    weights, has_draws = draw_weights(W, draws, seed, _inputs.texts(listed[0].X))
-    weights = (weights if has_draws else weights[0]).detach()
-    scores = (
-        vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, weights)
-    )
-    about = {"weights": "random" if W is None else "given"}
+    given = (ATTENTION["raf"], W, draws, seed, backend)
+    maps = attention_draws(_inputs.texts(listed[0].X), *given).kept()
+    scores = vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, W)
     several = len(listed) > 1
-    options: dict[str, Any] = {"W": weights, "seed": seed, "backend": backend}
     results = []
     with progress_bar(len(listed), "text", progress and several) as bar:
         for index, one in enumerate(listed):
@@ -190,8 +184,9 @@ def substitute(
                     f"candidates must hold a word to put into texts[{index}], got none: no word is "
                     "replaced by itself"
                 )
-            result = substitution_sensitivity(
-                one.X,
+            result = substitution_under(
+                maps,
+                _inputs.texts(one.X),
                 vocabulary.E,
                 positions=at,
                 candidates=allowed,
@@ -199,12 +194,11 @@ def substitute(
                 top_k=min(top_k, found),
                 largest=largest,
                 self_scores=scores,
+                seed=seed,
                 progress=progress and not several,
-                **options,
             )
             result = result.with_words(one.labels).with_names(vocabulary.names)
-            done = _collect(result, one, left_out, vocabulary, at, options)
-            results.append(_with_info(done, about))
+            results.append(_collect(result, one, left_out, vocabulary, at, maps))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
 
@@ -233,26 +227,15 @@ def _check_candidates(candidates: object) -> None:
             raise TypeError(f"candidates[{k}] must be a str, got {type(word).__name__}")
 
 
-def _with_info(found: Replacements, about: dict[str, str]) -> Replacements:
-    """Say where the weights of its searches come from, who were given them."""
-    searches = ("result", "sensitivity", "sensitivity_at_distance")
-    parts = {name: getattr(found, name) for name in searches}
-    told = {
-        name: dataclasses.replace(part, info={**part.info, **about}) for name, part in parts.items()
-    }
-    return dataclasses.replace(found, **told)
-
-
 def _collect(
     result: SubstitutionResult,
     embedded: Embedded,
     left_out: LeftOut,
     vocabulary: Vocabulary,
     at: list[int],
-    options: dict[str, Any],
+    maps: Draws,
 ) -> Replacements:
-    drawn = "draws" in result.axes
-    rows = _means(result, embedded, vocabulary, options) if drawn else result.top()
+    rows = _means(result, embedded, vocabulary, maps) if maps.has_axis else result.top()
     whole = vocabulary.whole.tolist()
     # What the next token was, not what it may become: it stays the same row of X.
     alone = [whole[i] for i in embedded.token_ids[1:]] + [True]
@@ -271,7 +254,7 @@ def _collect(
         replacements.append(Replacement(at_word, row.word, row.name, row.value, distance, text))
     first = replacements[0]
     ball, near = (
-        raf_sensitivity(embedded.X, radius=radius, positions=at, **options)
+        sensitivity_under(maps, embedded.X, radius=radius, positions=at, seed=result.info["seed"])
         for radius in (None, first.distance)
     )
     # The search of the ball may end below a point that is known to lie in it: the word itself.
@@ -297,10 +280,7 @@ def _mean(result: SensitivityResult) -> float:
 
 
 def _means(
-    result: SubstitutionResult,
-    embedded: Embedded,
-    vocabulary: Vocabulary,
-    options: dict[str, Any],
+    result: SubstitutionResult, embedded: Embedded, vocabulary: Vocabulary, maps: Draws
 ) -> list[Substitution]:
     """Pairs that are among the best of any draw, best mean over all draws first; k of them."""
     positions, candidates = (
@@ -313,14 +293,13 @@ def _means(
     for i, v in pairs:
         tried[i, column[v]] = True
     # In float64: a table of float32 has its rounding, unlike the ranking of each draw.
-    found = substitution_sensitivity(
-        embedded.X.double(),
+    found = substitution_under(
+        maps,
+        _inputs.texts(embedded.X.double()),
         vocabulary.E[rows].double(),
-        options["W"].double(),
         candidates=tried,
         top_k=1,
         full=True,
-        backend=options["backend"],
     )
     means = torch.as_tensor(found.table, device=embedded.X.device).mean(0)
     sign = -1 if result.largest else 1

@@ -133,13 +133,13 @@ def test_options_reach_the_search():
 
 def test_memory_budget_reaches_the_search(monkeypatch):
     seen = []
-    search = measure.sensitivity_of_draw
+    search = measure.sensitivity_under
 
     def watched(*arguments, **options):
         seen.append(options["memory_budget"])
         return search(*arguments, **options)
 
-    monkeypatch.setattr(measure, "sensitivity_of_draw", watched)
+    monkeypatch.setattr(measure, "sensitivity_under", watched)
     scaling("raf", 2, 2, draws=1, memory_budget=12345, **QUICK)
     assert seen == [12345]
 

@@ -15,8 +15,7 @@ from wsfast._values import Array
 from wsfast.maps.draws import Draws, MapOptions, draws_of
 from wsfast.maps.feature_map import FeatureMap
 from wsfast.results.generalization import FIGURES, GeneralizationResult
-from wsfast.search.options import SearchOptions, search_options
-from wsfast.studies.deltas import DEFAULT_BUDGET
+from wsfast.search.options import DEFAULT_BUDGET, SearchOptions, search_options
 from wsfast.studies.generalization.added_sample import AddedSample
 from wsfast.studies.generalization.assemble import Asked, OfDraw, assemble
 from wsfast.studies.generalization.inputs import (

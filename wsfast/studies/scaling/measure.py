@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsfast import _values
+from wsfast import _inputs, _values
 from wsfast._random import weights_of_draw
-from wsfast.maps.draws import ATTENTION, MapOptions, backend_of
+from wsfast.maps.draws import ATTENTION, MapOptions, backend_of, draws_of
 from wsfast.maps.network import width_of
 from wsfast.maps.random_features import DEEP_FEATURES, DEFAULT_DEPTH
 from wsfast.results.arrays import to_numpy
@@ -25,7 +25,7 @@ from wsfast.studies.sensitivity import (
     drf_sensitivity,
     raf_sensitivity,
     rf_sensitivity,
-    sensitivity_of_draw,
+    sensitivity_under,
     word_sensitivity,
 )
 
@@ -123,9 +123,9 @@ class Measure:
         if self.map in ATTENTION:
             own["weights"] = self._weights(X.shape[1], draw, X.dtype, X.device)
             draw = 0
-        return sensitivity_of_draw(
-            self.map, X, draw, MapOptions(**own), memory_budget=self._budget, **search
-        )
+        seed, budget = self.options["seed"], self._budget
+        maps = draws_of(self.map, _inputs.texts(X), MapOptions(**own), seed, budget)
+        return sensitivity_under(maps.only(draw), X, memory_budget=budget, **search)
 
     def cost(self, n: int, d: int) -> float:
         """Time of a cell in some unit: what the remaining time of a study is estimated from."""

@@ -22,7 +22,7 @@ from wsfast._warn import warn
 from wsfast.maps.draws import BUILDERS
 from wsfast.results.cells import Cell, Key
 from wsfast.results.scaling import ScalingResult
-from wsfast.studies.deltas import DEFAULT_BUDGET
+from wsfast.search.options import DEFAULT_BUDGET
 from wsfast.studies.scaling.measure import Measure, resolve_options
 from wsfast.studies.scaling.options import sizes, study_folder, texts_of_study
 from wsfast.studies.scaling.store import Store

@@ -24,6 +24,7 @@ from wsfast._values import (
     shape_of,
     some,
 )
+from wsfast.search.options import DEFAULT_BUDGET
 
 
 def candidate_table(E: Any, inputs: Inputs) -> Array:
@@ -267,12 +268,12 @@ class SubstitutionOptions(NamedTuple):
 def substitution_options(
     inputs: Inputs,
     *,
-    positions: Any,
-    top_k: Any,
-    largest: Any,
-    full: Any,
-    seed: Any,
-    memory_budget: Any,
+    positions: Any = None,
+    top_k: Any = 10,
+    largest: Any = True,
+    full: Any = False,
+    seed: Any = 0,
+    memory_budget: Any = DEFAULT_BUDGET,
 ) -> SubstitutionOptions:
     """The options of a substitution; positions None everywhere."""
     return SubstitutionOptions(

@@ -19,8 +19,8 @@ from wsfast.maps.attention_text import AttentionText
 from wsfast.maps.candidates import Workspace
 from wsfast.maps.draws import Draws, attention_draws
 from wsfast.results.substitution import SubstitutionResult
+from wsfast.search.options import DEFAULT_BUDGET
 from wsfast.studies.assemble import versions
-from wsfast.studies.deltas import DEFAULT_BUDGET
 from wsfast.studies.substitution.assemble import Ranked, Screened, assemble, rank
 from wsfast.studies.substitution.device_screen import DeviceScreen
 from wsfast.studies.substitution.options import (
@@ -190,9 +190,16 @@ def substitution_sensitivity(
     """
     fn = weight_function(weight_fn, normalize)
     inputs = _inputs.texts(X, mask)
-    E = candidate_table(E, inputs)
-    options = substitution_options(
+    seed = _values.seed(seed)
+    memory_budget = _values.integer("memory_budget", memory_budget, low=1)
+    return substitution_under(
+        attention_draws(inputs, fn, W, draws, seed, backend, memory_budget),
         inputs,
+        E,
+        candidates=candidates,
+        own=own,
+        self_scores=self_scores,
+        progress=progress,
         positions=positions,
         top_k=top_k,
         largest=largest,
@@ -200,8 +207,24 @@ def substitution_sensitivity(
         seed=seed,
         memory_budget=memory_budget,
     )
+
+
+@plain
+def substitution_under(
+    maps: Draws,
+    inputs: Inputs,
+    E: Array,
+    *,
+    candidates: Any = None,
+    own: Any = None,
+    self_scores: Array | None = None,
+    progress: bool = False,
+    **given: Any,
+) -> SubstitutionResult:
+    """Under maps that are there already; `given` are options of `substitution_options`."""
+    E = candidate_table(E, inputs)
+    options = substitution_options(inputs, **given)
     chosen = candidates_of(candidates, own, len(E), inputs)
-    maps = attention_draws(inputs, fn, W, draws, options.seed, backend, options.memory_budget)
     count = len(maps.numbers) if maps.has_axis else None
     kept = None
     if self_scores is not None:
