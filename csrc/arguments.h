@@ -229,9 +229,9 @@ struct SubstitutionTile {
   // Null, or a norm (P): where the change surely is less for a whole block, what is written is less
   // than it too, but not the change.
   const T* threshold;
-  T* value;  // (P, stride) |phi(X') - phi(X)|^2
-  T* size;   // (stride) the size of the terms, less what does not depend on v
-  T* blur;   // (stride) squared error of the norm that scores may cause
+  T* value;       // (P, stride) |phi(X') - phi(X)|^2
+  T* size;        // (stride) the size of the terms, less what does not depend on v
+  T* norm_error;  // (stride) squared error of the norm that scores may cause
 };
 // The largest word's share and the others', v's own share and the rest beside all words, and beside
 // all but the largest; the error of the own row by scores; its size.
@@ -241,10 +241,10 @@ constexpr std::int64_t kOwnRows = 8;
 template <typename T>
 struct ContenderList {
   std::int64_t positions, candidates, stride;
-  const T* value;     // (P, stride) squares, as SubstitutionTile has them
-  const T* size;      // (stride)
-  const T* blur;      // (stride)
-  const T* constant;  // (P)
+  const T* value;       // (P, stride) squares, as SubstitutionTile has them
+  const T* size;        // (stride)
+  const T* norm_error;  // (stride)
+  const T* constant;    // (P)
   T product_error;
   const T* threshold;           // (P) what the upper bound of a norm must reach
   const std::uint8_t* allowed;  // (P, candidates), or null: every pair is

@@ -212,7 +212,7 @@ void bind_substitution(py::module_& m, const std::string& suffix) {
                       field("norm2", &Tile::norm2), field("attention", &Tile::attention),
                       field("top", &Tile::top), field("mean_products", &Tile::mean_products),
                       field("threshold", &Tile::threshold), field("value", &Tile::value),
-                      field("size", &Tile::size), field("blur", &Tile::blur));
+                      field("size", &Tile::size), field("norm_error", &Tile::norm_error));
 
   bind_fields<Device>(
       m, "centre_rows" + suffix,

@@ -361,12 +361,12 @@ WSFAST_FN Fraction<T> operator+(Fraction<T> x, Fraction<T> y) {
 // A pair of a row and a position: 2 a, 2 a x_i.phi_j, (a |x_i - phi_j|)^2, b.
 template <typename T>
 struct Pair {
-  T twice_a, along, removed, b;
+  T twice_a, cross, removal2, b;
 };
 template <class G, typename T>
 WSFAST_FN Fraction<T> squared_change(const G&, Pair<T> pair, RowTerms<T> row, T v_word) {
-  const T cross = pair.twice_a * (v_word - row.offset) - pair.along;
-  const T numerator = row.direct + pair.removed - row.odds * cross;
+  const T inner = pair.twice_a * (v_word - row.offset) - pair.cross;
+  const T numerator = row.direct + pair.removal2 - row.odds * inner;
   const T root = G::kNormalized ? row.odds + pair.b : T(1);
   return {numerator, root * root};
 }

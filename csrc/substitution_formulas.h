@@ -15,7 +15,7 @@ using Index = std::int64_t;
 
 template <typename T>
 struct OwnRow {  // rows of SubstitutionTile::attention
-  T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *blur, *size;
+  T *top, *others, *own, *rest, *own_no_top, *rest_no_top, *norm_error, *size;
 };
 template <typename T>
 WSFAST_FN OwnRow<T> own_row_at(const SubstitutionTile<T>& tile, Index column) {
@@ -67,19 +67,19 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   }
   const T v = root(v2), radius = larger(in.radius, v), given = v + in.shift;
   const T key_error = in.key_error * given, own_error = in.own_error * given * given;
-  T blur, size;
+  T norm_error, size;
   if constexpr (G::kExponential) {
-    blur = radius * (key_error + T(2) * own_no_top.own * own.rest * own_error);
+    norm_error = radius * (key_error + T(2) * own_no_top.own * own.rest * own_error);
     size = radius + in.phi_radius;
   } else {
     const T possible = live * key_error + (own_score > -own_error ? own_error : none);
     if constexpr (G::kNormalized) {
       // Removing the largest word leaves the least weight.
       const T least = larger(sum + g.weight_of(own_score, none) - possible, possible);
-      blur = possible > none ? T(2) * radius * possible / least : none;
+      norm_error = possible > none ? T(2) * radius * possible / least : none;
       size = radius + in.phi_radius;
     } else {
-      blur = possible * radius;
+      norm_error = possible * radius;
       size = (sum + g.weight_of(first, none) + own.own) * radius + in.phi_radius;
     }
   }
@@ -89,7 +89,7 @@ WSFAST_FN void close_attention(const G& g, const SubstitutionState<T>& in, T fir
   out.rest[l] = own.rest;
   out.own_no_top[l] = own_no_top.own;
   out.rest_no_top[l] = own_no_top.rest;
-  out.blur[l] = blur;
+  out.norm_error[l] = norm_error;
   out.size[l] = size;
 }
 
@@ -198,14 +198,14 @@ WSFAST_FN void put_odds(const G& g, T top_word, T base_weight, T top_weight, T f
   *base = v_phi;
 }
 
-// What all rows together give to SubstitutionTile::size and blur.
+// What all rows together give to SubstitutionTile::size and norm_error.
 template <class G, typename T>
 WSFAST_FN void close_bounds(const G&, const SubstitutionState<T>& in, T v2, T error, T strength,
-                            T response, T own_size, T own_blur, T* size, T* blur) {
+                            T response, T own_size, T own_norm_error, T* size, T* norm_error) {
   const T far = root(v2) + in.radius, far2 = far * far;
   const T felt = G::kExponential ? strength : response;
   *size = far2 * strength + own_size * own_size;
-  *blur = far2 * error * error * felt + own_blur * own_blur;
+  *norm_error = far2 * error * error * felt + own_norm_error * own_norm_error;
 }
 
 // What a position knows of its norms: the root of its largest possible change without v, the size
@@ -216,13 +216,13 @@ struct Reach {
 };
 // 1 where the norm may reach the threshold, all other rows moved as far as v alone (`moved`, the
 // root of `direct`) and the word taken out alone would move them together, else 0. `known` is the
-// square without them, `blur` the norm's error.
+// square without them, `norm_error` the norm's error.
 template <typename T>
-WSFAST_FN T may_reach(Reach<T> position, T product_error, T known, T moved, T size, T blur) {
+WSFAST_FN T may_reach(Reach<T> position, T product_error, T known, T moved, T size, T norm_error) {
   const T others = moved + position.removed;
   const T slack = T(2) * product_error * (size + position.constant);
   const T most = known + others * others + slack;
-  const T needed = position.threshold - blur;
+  const T needed = position.threshold - norm_error;
   return needed > T(0) && most * T(1.0001) < needed * needed ? T(0) : T(1);
 }
 

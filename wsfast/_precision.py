@@ -100,7 +100,7 @@ def untraced(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return run
 
 
-def plain(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def at_full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Run `function` without autocast, and out of inference mode, where autograd does not work.
 
     It is `untraced` as well.

@@ -268,14 +268,14 @@ struct NormsBlock {
   // Whether some candidate of the block may reach the threshold at position p.
   bool may_reach_at(Index p, const RowBounds<T>& sums) const {
     if (tile.threshold == nullptr) return true;
-    const T *known = value(p), *size = tile.size + column, *blur = tile.blur + column;
+    const T *known = value(p), *size = tile.size + column, *norm_error = tile.norm_error + column;
     const Reach<T> position{in.removed_norm[p], in.constant[p], tile.threshold[p]};
     const T product_error = in.product_error;
     T reached = T(0);
 #pragma omp simd reduction(max : reached)
     for (Index l = 0; l < L; ++l)
       reached = larger(reached, may_reach(position, product_error, known[l], root(sums.direct[l]),
-                                          size[l], root(blur[l])));
+                                          size[l], root(norm_error[l])));
     return reached > T(0);
   }
 
@@ -327,11 +327,11 @@ struct NormsBlock {
     dominated_pairs();
     row_bounds(error, sums);
     const OwnRow<T> own = own_row_at(tile, column);
-    T *size = tile.size + column, *blur = tile.blur + column;
+    T *size = tile.size + column, *norm_error = tile.norm_error + column;
 #pragma omp simd
     for (Index l = 0; l < L; ++l)
       close_bounds(g, in, v2[l], error[l], sums.strength[l], sums.response[l], own.size[l],
-                   own.blur[l], size + l, blur + l);
+                   own.norm_error[l], size + l, norm_error + l);
     std::uint8_t live[kTogether];
     for (Index first = 0; first < in.positions; first += kTogether) {
       const Index last = first + kTogether < in.positions ? first + kTogether : in.positions;

@@ -76,7 +76,7 @@ void bind_tiles(py::module_& m, const std::string& suffix) {
       },
       field("positions", &List::positions), field("candidates", &List::candidates),
       field("stride", &List::stride), field("value", &List::value), field("size", &List::size),
-      field("blur", &List::blur), field("constant", &List::constant),
+      field("norm_error", &List::norm_error), field("constant", &List::constant),
       field("product_error", &List::product_error), field("threshold", &List::threshold),
       field("allowed", &List::allowed), field("number", &List::number),
       field("capacity", &List::capacity), field("count", &List::count),

@@ -18,13 +18,13 @@ __global__ void __launch_bounds__(kListThreads, kBlocksAtOnce<T>)
   const int lane = threadIdx.x % kWarp;
   const Index v = Index(blockIdx.x) * kListThreads + threadIdx.x;
   const bool there = v < in.candidates;
-  const T size = there ? in.size[v] : T(0), blur = there ? root(in.blur[v]) : T(0);
+  const T size = there ? in.size[v] : T(0), norm_error = there ? root(in.norm_error[v]) : T(0);
   for (Index p = blockIdx.y; p < in.positions; p += gridDim.y) {
     const bool possible =
         there && (in.allowed == nullptr || in.allowed[p * in.candidates + v] != 0);
     const T value = possible ? in.value[p * in.stride + v] : T(0);
     const T terms = size + in.constant[p];
-    const T high = upper_bound(value, terms, in.product_error, blur);
+    const T high = upper_bound(value, terms, in.product_error, norm_error);
     const bool kept = possible && !(high < in.threshold[p]);
     const unsigned all_kept = __ballot_sync(kWholeWarp, kept);
     if (all_kept == 0) continue;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kListThreads, kBlocksAtOnce<T>)
     if (!kept || place >= in.capacity) continue;
     in.position[place] = p;
     in.candidate[place] = in.number[v];
-    in.low[place] = lower_bound(value, terms, in.product_error, blur);
+    in.low[place] = lower_bound(value, terms, in.product_error, norm_error);
     in.high[place] = high;
   }
 }

@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksAtOnce<T>)
   over_warps(sums, scratch);
   if (warp == 0 && column.there) {
     const OwnRow<T> own = own_row_at(tile, column.at);
-    close_bounds(g, in, v2, error, sums[0], sums[1], *own.size, *own.blur, tile.size + column.at,
-                 tile.blur + column.at);
-    *own.blur = root(sums[2]);
+    close_bounds(g, in, v2, error, sums[0], sums[1], *own.size, *own.norm_error,
+                 tile.size + column.at, tile.norm_error + column.at);
+    *own.norm_error = root(sums[2]);
   }
 }
 
@@ -165,14 +165,14 @@ __device__ __forceinline__ Squares<T> known_squares(const SubstitutionState<T>& 
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
-    const T moved = column.get(own_row_at(tile, 0).blur), size = column.get(tile.size),
-            blur = root(column.get(tile.blur));
+    const T moved = column.get(own_row_at(tile, 0).norm_error), size = column.get(tile.size),
+            norm_error = root(column.get(tile.norm_error));
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);
       const Reach<T> reach = {in.removed_norm[p], in.constant[p], tile.threshold[p]};
       if (column.there &&
-          may_reach(reach, in.product_error, mine.square[r][c], moved, size, blur) > T(0))
+          may_reach(reach, in.product_error, mine.square[r][c], moved, size, norm_error) > T(0))
         reached |= 1u << r;
     }
   }
@@ -295,13 +295,14 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
-    const T size = column.get(tile.size), blur = root(column.get(tile.blur));
+    const T size = column.get(tile.size), norm_error = root(column.get(tile.norm_error));
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);
       const bool possible =
           column.there && (allowed == nullptr || allowed[p * tile.candidates + column.at] != 0);
-      const T low = lower_bound(mine.square[r][c], size + in.constant[p], in.product_error, blur);
+      const T low =
+          lower_bound(mine.square[r][c], size + in.constant[p], in.product_error, norm_error);
       best[r] = possible ? larger(best[r], low) : best[r];
     }
   }

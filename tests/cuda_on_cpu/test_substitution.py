@@ -100,7 +100,7 @@ def at_some(state, at):
     """The same numbers, at some of all positions."""
     pairs = [(state.dominated_position == p).nonzero()[:, 0] for p in at]
     counts = torch.tensor([0, *map(len, pairs)])
-    of_position = ("index", "a", "b", "along", "removed", "constant", "removed_norm")
+    of_position = ("index", "a", "b", "cross", "removal2", "constant", "removed_norm")
     of_pair = ("dominated_row", "dominated")
     return replace(
         state,
@@ -158,7 +158,7 @@ def test_threshold(order, weight_fn, normalize, dtype):
         threshold = share * norms.amax(1)
         _, got = squares(state, E, W, threshold)
         assert torch.equal(got.size, plain.size)
-        assert torch.equal(got.blur2, plain.blur2)
+        assert torch.equal(got.norm_error2, plain.norm_error2)
         other = got.value != plain.value
         left_out += int(other.sum())
         assert bool((got.value.clamp(min=0).double().sqrt() < threshold[:, None])[other].all())
@@ -172,11 +172,11 @@ def test_threshold(order, weight_fn, normalize, dtype):
 
 def bounds(state, found: Squares):
     """Of the norms (P, m), in float64."""
-    size, blur = found.size.double(), found.blur2.double().sqrt()
+    size, norm_error = found.size.double(), found.norm_error2.double().sqrt()
     slack = 2 * state.product_error * (size + state.constant.double()[:, None])
     value = found.value.double()
-    low = (value - slack).clamp(min=0).sqrt() - blur
-    return low, (value + slack).clamp(min=0).sqrt() + blur
+    low = (value - slack).clamp(min=0).sqrt() - norm_error
+    return low, (value + slack).clamp(min=0).sqrt() + norm_error
 
 
 @weight_fns

@@ -123,9 +123,9 @@ def test_threshold(kernels, weight_fn, normalize, dtype):
     changed = 0
     for share in (0.3, 0.7, 0.95):
         threshold = share * norms.amax(1)
-        value, size, blur2 = tiles.squares(E, own, threshold)
+        value, size, norm_error2 = tiles.squares(E, own, threshold)
         assert torch.equal(size, plain[1])
-        assert torch.equal(blur2, plain[2])
+        assert torch.equal(norm_error2, plain[2])
         other = value != plain[0]
         changed += int(other.sum())
         assert bool((value.double().clamp(min=0).sqrt() < threshold[:, None])[other].all())
@@ -142,12 +142,12 @@ def test_threshold_allows_for_rounding(kernels):
     E = torch.tensor([[9.93, -1.0]]).expand(16, -1).contiguous()
     state = state_of(X, W, "softmax", True, torch.float32, [0])
     tiles, own = NativeTiles(state, 16, Workspace(CPU)), own_scores(E, W)
-    value, size, blur2 = (float(x.flatten()[0]) for x in tiles.squares(E, own))
+    value, size, norm_error2 = (float(x.flatten()[0]) for x in tiles.squares(E, own))
     slack = 2 * state.product_error * (size + float(state.constant))
-    high = math.sqrt(value + slack) + math.sqrt(blur2)
+    high = math.sqrt(value + slack) + math.sqrt(norm_error2)
     # Either part of the error is larger than what the comparison itself is given.
     assert slack > 3e-4 * value
-    assert blur2 > 1e-6 * value
+    assert norm_error2 > 1e-6 * value
     left_out = set()
     for factor in torch.linspace(0.99, 1.1, 800).tolist():
         threshold = factor * math.sqrt(value)

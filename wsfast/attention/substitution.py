@@ -18,7 +18,7 @@ from wsfast.attention.state import PositionState
 from wsfast.attention.weight_fn import WeightFn
 
 # Marks, among the attentions of the pairs, one whose change has a form of its own.
-APART = -1.0
+OTHER_FORM = -1.0
 
 # Arrays (n,) that the state keeps of a position.
 PAIR_ARRAYS = 4
@@ -40,10 +40,10 @@ class SubstitutionState:
     top: Tensor  # int64
     gain2: Tensor  # 1/(1 - largest attention that does not dominate)²
     # Pairs, (P, n) each.
-    a: Tensor  # attention of row j on word i; APART for the word's own row and dominated pairs
+    a: Tensor  # attention of row j on word i; OTHER_FORM for the word's own row and dominated pairs
     b: Tensor  # 1 - a
-    along: Tensor  # a x_i·φ_j
-    removed: Tensor  # (a ‖x_i - φ_j‖)²
+    cross: Tensor  # a x_i·φ_j
+    removal2: Tensor  # (a ‖x_i - φ_j‖)²
     # Pairs where row j puts more than half of its attention on word i, sorted by position.
     dominated_start: Tensor  # (P + 1,) int64
     dominated_position: Tensor  # (K,) int64
@@ -75,7 +75,7 @@ class Squares(NamedTuple):
 
     value: Tensor  # (P, m)
     size: Tensor  # (m,) the size of the terms that depend on the candidate
-    blur2: Tensor  # (m,) squared error of the norm that the rounding of scores may cause
+    norm_error2: Tensor  # (m,) squared error of the norm that the rounding of scores may cause
 
 
 def prepare(
@@ -92,7 +92,7 @@ def prepare(
         indices.append(some.index)
         made.append(_pairs(rows, some, dtype))
     index = torch.cat(indices)
-    a, b, along, removed, gain, constant, removed_norm, position, row, dominated = (
+    a, b, cross, removal2, gain, constant, removed_norm, position, row, dominated = (
         torch.cat(column) for column in zip(*made, strict=True)
     )
     offsets = torch.tensor([0, *(len(part[0]) for part in made[:-1])], device="cpu").cumsum(0)
@@ -134,8 +134,8 @@ def prepare(
         gain2=gain.unflatten(0, (len(made), n)).amax(0).square(),
         a=a,
         b=b,
-        along=along,
-        removed=removed,
+        cross=cross,
+        removal2=removal2,
         dominated_start=torch.cat([starts.new_zeros(1), starts]),
         dominated_position=position,
         dominated_row=row,
@@ -171,14 +171,14 @@ def _pairs(rows: Rows, state: PositionState, dtype: torch.dtype) -> tuple[Tensor
     i = state.index
     fn = state.weight_fn
     radius = _longest(rows.words)
-    plain = torch.ones_like(state.a, dtype=torch.bool)
-    plain[torch.arange(len(i), device=i.device), i] = False
-    plain[state.dominated_position, state.dominated_row] = False
+    common_form = torch.ones_like(state.a, dtype=torch.bool)
+    common_form[torch.arange(len(i), device=i.device), i] = False
+    common_form[state.dominated_position, state.dominated_row] = False
     a = state.a
     b = state.b if fn.normalize else torch.ones_like(a)
-    along = a * (state.word @ rows.phi.mT) if fn.normalize else torch.zeros_like(a)
-    removed = (a * b).square() * state.c2
-    gain = torch.where(plain & (b < 1), 1 / b, 1.0) if fn.normalize else torch.ones_like(a)
+    cross = a * (state.word @ rows.phi.mT) if fn.normalize else torch.zeros_like(a)
+    removal2 = (a * b).square() * state.c2
+    gain = torch.where(common_form & (b < 1), 1 / b, 1.0) if fn.normalize else torch.ones_like(a)
     reach = (state.word.norm(dim=-1)[:, None] + radius) * a
     position, row = state.dominated_position, state.dominated_row
     mean, word = state.dominated_mean, state.word[position]
@@ -197,13 +197,13 @@ def _pairs(rows: Rows, state: PositionState, dtype: torch.dtype) -> tuple[Tensor
         -1,
     )
     return (
-        a.masked_fill(~plain, APART).to(dtype),
-        b.masked_fill(~plain, 1.0).to(dtype),
-        along.masked_fill(~plain, 0.0).to(dtype),
-        removed.masked_fill(~plain, 0.0).to(dtype),
+        a.masked_fill(~common_form, OTHER_FORM).to(dtype),
+        b.masked_fill(~common_form, 1.0).to(dtype),
+        cross.masked_fill(~common_form, 0.0).to(dtype),
+        removal2.masked_fill(~common_form, 0.0).to(dtype),
         gain.amax(0),
-        (reach * torch.where(plain, gain, 1.0)).square().sum(-1),
-        (removed * gain.square()).masked_fill(~plain, 0.0).sum(-1).sqrt(),
+        (reach * torch.where(common_form, gain, 1.0)).square().sum(-1),
+        (removal2 * gain.square()).masked_fill(~common_form, 0.0).sum(-1).sqrt(),
         position,
         row,
         dominated,

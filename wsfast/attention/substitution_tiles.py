@@ -39,7 +39,7 @@ class _OwnAttention(NamedTuple):
     largest: _Share  # of the largest word, beside the others
     own: _Share  # of the candidate itself, beside all words
     own_no_top: _Share  # beside all but the largest
-    blur: Tensor  # (m,) error of the row that the rounding of scores may cause
+    norm_error: Tensor  # (m,) error of the row that the rounding of scores may cause
     size: Tensor  # (m,)
 
 
@@ -68,8 +68,8 @@ class TorchTiles:
         reach = v + state.radius
         error = state.score_error * v + state.score_offset
         strength, felt = self._strength(scores, error)
-        blur2 = (reach * error).square() * felt + attention.blur.square()
-        return Squares(value, reach.square() * strength + attention.size.square(), blur2)
+        norm_error2 = (reach * error).square() * felt + attention.norm_error.square()
+        return Squares(value, reach.square() * strength + attention.size.square(), norm_error2)
 
     def _own_attention(
         self, keys: Tensor, self_scores: Tensor, v: Tensor, v2: Tensor
@@ -89,7 +89,7 @@ class TorchTiles:
             weight = (rest - shift).exp()
             own = _share(fn, self_scores, torch.logaddexp(top_score, others))
             own_no_top = _share(fn, self_scores, others)
-            blur = radius * (key_error + 2 * own_no_top.own * own.rest * own_error)
+            norm_error = radius * (key_error + 2 * own_no_top.own * own.rest * own_error)
         else:
             weight = fn.value(scores).masked_fill(at_top, 0.0)
             others = weight.sum(0)
@@ -101,12 +101,12 @@ class TorchTiles:
                 weight = weight * reciprocal(others)
                 # Removing the largest word leaves the least weight.
                 least = torch.maximum(others + fn.value(self_scores) - possible, possible)
-                blur = torch.where(possible > 0, 2 * radius * possible / least, 0.0)
+                norm_error = torch.where(possible > 0, 2 * radius * possible / least, 0.0)
             else:
-                blur = possible * radius
+                norm_error = possible * radius
                 size = (others + fn.value(top_score) + own.own) * radius + state.phi_radius
         largest = _share(fn, top_score, others)
-        return _OwnAttention(weight, top, largest, own, own_no_top, blur, size)
+        return _OwnAttention(weight, top, largest, own, own_no_top, norm_error, size)
 
     def _own_row(self, at: _OwnAttention, words: Tensor, v_phi: Tensor, v2: Tensor) -> Tensor:
         """‖δ_i‖² (P, m): row i, whose word is now the candidate."""
@@ -149,13 +149,13 @@ class TorchTiles:
     ) -> None:
         state = self._state
         pairs = zip(state.dominated_position.tolist(), state.dominated_row.tolist(), strict=True)
-        for (p, j), (a, others, mean2, word_mean, removed) in zip(
+        for (p, j), (a, others, mean2, word_mean, removal2) in zip(
             pairs, state.dominated, strict=True
         ):
             alpha = _share(state.weight_fn, scores[j], others).own
             cross = words[state.index[p]] - base[j] - word_mean + mean2
             distance2 = v2 - 2 * base[j] + mean2
-            value[p] += alpha * (alpha * distance2 - 2 * a * cross) + removed
+            value[p] += alpha * (alpha * distance2 - 2 * a * cross) + removal2
 
     def _add_others(
         self, value: Tensor, scores: Tensor, words: Tensor, v_phi: Tensor, v2: Tensor
@@ -170,14 +170,14 @@ class TorchTiles:
             direct, offset = own.square() * v2, torch.zeros_like(offset)
         at_once = max(1, self._budget // (6 * scores.numel() * scores.element_size()))
         for part in torch.arange(len(state.index), device=scores.device).split(at_once):
-            a, along, removed = (x[part, :, None] for x in (state.a, state.along, state.removed))
-            plain = a >= 0
+            a, cross, removal2 = (x[part, :, None] for x in (state.a, state.cross, state.removal2))
+            common_form = a >= 0
             a = a.clamp(min=0)
-            cross = a * (words[state.index[part], None] - offset) - along
-            change = direct - 2 * own * rest * cross + rest.square() * removed
+            inner = a * (words[state.index[part], None] - offset) - cross
+            change = direct - 2 * own * rest * inner + rest.square() * removal2
             if fn.normalize:
                 change = change / (1 - rest * a).square()
-            value[part] += (change * plain).sum(1)
+            value[part] += (change * common_form).sum(1)
 
     def _strength(self, scores: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
         """Squared shares of the candidates in all rows, and how far an error of scores moves them.

@@ -132,7 +132,7 @@ class NativeTiles:
             stride=self._stride,
             value=squares.value.data_ptr(),
             size=squares.size.data_ptr(),
-            blur=squares.blur2.data_ptr(),
+            norm_error=squares.norm_error2.data_ptr(),
             constant=self._held["constant"].data_ptr(),
             product_error=state.product_error,
             threshold=threshold.data_ptr(),
@@ -155,7 +155,7 @@ class NativeTiles:
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
-        own, norm2, size, blur2 = self._take("scalars", 4)
+        own, norm2, size, norm_error2 = self._take("scalars", 4)
         own[:m] = self_scores
         candidates = candidates.contiguous()
         self._kernels.launch(
@@ -190,7 +190,7 @@ class NativeTiles:
             threshold=0 if threshold is None else threshold.data_ptr(),
             value=value.data_ptr(),
             size=size.data_ptr(),
-            blur=blur2.data_ptr(),
+            norm_error=norm_error2.data_ptr(),
         )
         self._kernels.launch("candidate_attention", self._given, tile)
         torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
@@ -199,7 +199,7 @@ class NativeTiles:
             self._kernels.launch("substitution_tile", self._given, tile, may, low)
         else:
             self._kernels.launch("substitution_norms", self._given, tile)
-        return Squares(value[:, :m], size[:m], blur2[:m])
+        return Squares(value[:, :m], size[:m], norm_error2[:m])
 
     def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:
         dtype = self._state.stack.dtype
@@ -216,7 +216,7 @@ def _grouped(state: SubstitutionState) -> tuple[Tensor, Tensor]:
     groups = (state.n + _GROUP - 1) // _GROUP
     missing = groups * _GROUP - state.n
     pairs = state.a.new_empty(groups, len(state.index), _GROUP, PAIR_ARRAYS)
-    arrays = ((state.a, 2, 0.0), (state.along, 2, 0.0), (state.removed, 1, 0.0), (state.b, 1, 1.0))
+    arrays = ((state.a, 2, 0.0), (state.cross, 2, 0.0), (state.removal2, 1, 0.0), (state.b, 1, 1.0))
     for k, (values, times, filling) in enumerate(arrays):
         padded = torch.nn.functional.pad(values, (0, missing), value=filling)
         pairs[..., k] = times * padded.unflatten(1, (groups, _GROUP)).transpose(0, 1)

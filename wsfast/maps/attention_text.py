@@ -306,9 +306,9 @@ class AttentionText(PreparedText):
         """The norm (n,), float64, with `word` (d,) in place of each: a candidate of every place."""
         constant, tiles = self._one_candidate
         score = 0.5 * word @ self.map.weights.bilinear(torch.float64) @ word
-        square, size, blur2 = tiles.squares(word[None], score[None])
+        square, size, norm_error2 = tiles.squares(word[None], score[None])
         norms = root(square[:, 0])
-        rounding = torch.finfo(torch.float64).eps * (constant + size) + blur2
+        rounding = torch.finfo(torch.float64).eps * (constant + size) + norm_error2
         lost = ~(rounding <= ROUNDING[torch.float64] * self.error_unit2(norms, torch.float64))
         some = lost.nonzero()[:, 0]
         if len(some) == 0:

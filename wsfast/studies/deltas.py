@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wsfast import _inputs, _values
 from wsfast._inputs import Inputs, Texts
-from wsfast._precision import plain, untraced
+from wsfast._precision import at_full_precision, untraced
 from wsfast._transforms import padded
 from wsfast._values import Array, differentiable, finite, match, real_tensor, shape_of
 from wsfast.maps.attention import WeightFn, Weights, weight_function, weights_of
@@ -57,7 +57,7 @@ def perturb(X: Texts, position: int, delta: Array) -> Any:
     return inputs.give(torch.stack(moved) if inputs.batched else moved[0])
 
 
-@plain
+@at_full_precision
 def raf_delta_norms(
     X: Texts,
     W: Array,
@@ -144,7 +144,7 @@ def raf_delta_norms(
     return inputs.give(_axes(out if kind is None else out[..., 0], inputs, W))
 
 
-@plain
+@at_full_precision
 def raf_deltas(
     X: Texts,
     W: Array,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from wsfast import _inputs, _values
 from wsfast._inputs import Inputs, Texts
-from wsfast._precision import plain
+from wsfast._precision import at_full_precision
 from wsfast._values import Array
 from wsfast._warn import warn
 from wsfast.maps.attention import weight_function
@@ -31,7 +31,7 @@ from wsfast.studies.assemble import assemble
 from wsfast.studies.worst_case import Asked, worst_cases
 
 
-@plain
+@at_full_precision
 def raf_sensitivity(
     X: Texts,
     W: Array | None = None,
@@ -153,7 +153,7 @@ def raf_sensitivity(
     return _sensitivity(inputs, maps, asked, perturbation, progress)
 
 
-@plain
+@at_full_precision
 def word_sensitivity(
     phi: Callable[..., Tensor] | nn.Module | FeatureMap,
     X: Texts,
@@ -232,7 +232,7 @@ def word_sensitivity(
     return _sensitivity(inputs, maps, asked, perturbation, progress)
 
 
-@plain
+@at_full_precision
 def rf_sensitivity(
     X: Texts,
     V: Array | None = None,
@@ -317,7 +317,7 @@ def rf_sensitivity(
     return _of_network("rf", inputs, network, perturbation, given, backend, progress)
 
 
-@plain
+@at_full_precision
 def drf_sensitivity(
     X: Texts,
     V: Sequence[Array] | None = None,
@@ -373,7 +373,7 @@ def drf_sensitivity(
     return _of_network("drf", inputs, network, perturbation, given, backend, progress)
 
 
-@plain
+@at_full_precision
 def sensitivity_under(
     maps: Draws,
     X: Texts,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _inputs, _values
-from wsfast._precision import plain
+from wsfast._precision import at_full_precision
 from wsfast._random import random_weights
 from wsfast._values import Array, some
 from wsfast.maps.attention import WeightFn, Weights, weights_of
@@ -21,7 +21,7 @@ from wsfast.text.attention import attention_maps
 from wsfast.text.embed import embed, text_of
 
 
-@plain
+@at_full_precision
 def compare(
     a: str,
     b: str,

@@ -9,7 +9,7 @@ from typing import overload
 import torch
 
 from wsfast import _inputs, _values
-from wsfast._precision import plain
+from wsfast._precision import at_full_precision
 from wsfast._progress import progress_bar
 from wsfast._values import Array
 from wsfast.maps.draws import ATTENTION, Draws, attention_draws
@@ -65,7 +65,7 @@ def substitute(
 ) -> list[Replacements]: ...
 
 
-@plain
+@at_full_precision
 def substitute(
     texts: str | Iterable[str],
     model: models.Model = models.PACKAGED,
@@ -198,7 +198,7 @@ def substitute(
                 progress=progress and not several,
             )
             result = result.with_words(one.labels).with_names(vocabulary.names)
-            results.append(_collect(result, one, left_out, vocabulary, at, maps))
+            results.append(_replacements(result, one, left_out, vocabulary, at, maps))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
 
@@ -227,7 +227,7 @@ def _check_candidates(candidates: object) -> None:
             raise TypeError(f"candidates[{k}] must be a str, got {type(word).__name__}")
 
 
-def _collect(
+def _replacements(
     result: SubstitutionResult,
     embedded: Embedded,
     left_out: LeftOut,

@@ -43,14 +43,14 @@ def agree(state, E, own, workspace, columns=None):
     """The kernels in the dtype of `state` against PyTorch in float64, from the same numbers."""
     dtype = state.stack.dtype
     E, own = E.to(dtype), own.to(dtype)
-    value, size, blur2 = NativeTiles(state, columns or len(E), workspace).squares(E, own)
+    value, size, norm_error2 = NativeTiles(state, columns or len(E), workspace).squares(E, own)
     expected = TorchTiles(double(state), 2**24).squares(E.double(), own.double())
     assert value.shape == (len(state.index), len(E))
     # Whatever is promised of the rounding: of inner products, and of the scores.
     unit = 64 * EPS[dtype] * (expected.size + state.constant.double()[:, None])
     root = expected.value.clamp(min=0).sqrt()
-    unit = unit + expected.blur2.sqrt() * (root + expected.blur2.sqrt())
+    unit = unit + expected.norm_error2.sqrt() * (root + expected.norm_error2.sqrt())
     assert bool(((value.double() - expected.value).abs() <= unit).all())
     # The bounds themselves are known to a few digits, which is as many as they need.
-    for got, wanted in ((size, expected.size), (blur2, expected.blur2)):
+    for got, wanted in ((size, expected.size), (norm_error2, expected.norm_error2)):
         assert bool(((got.double() - wanted).abs() <= 2e-3 * wanted).all())

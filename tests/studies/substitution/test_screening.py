@@ -45,7 +45,7 @@ def bounds(search, rows, W, dtype):
         for one in zip(
             *(
                 search._bounds(
-                    squares.value[p], squares.size, squares.blur2, torch.tensor(p), dtype
+                    squares.value[p], squares.size, squares.norm_error2, torch.tensor(p), dtype
                 )
                 for p in range(count)
             ),
@@ -104,15 +104,15 @@ def test_bounds_are_those_of_the_rounding_that_is_allowed_for():
     search, _ = searcher(X, E, W, "softmax", True, "torch", torch.float64)
     _, constant, share = search._tiling(torch.float64)
     assert float(constant.min()) > 0
-    size, blur2 = numbers(3.0, 5.0), numbers(0.0, 0.01)
-    low, high = search._bounds(numbers(0.0, 4.0), size, blur2, at(1, 4), torch.float64)
+    size, norm_error2 = numbers(3.0, 5.0), numbers(0.0, 0.01)
+    low, high = search._bounds(numbers(0.0, 4.0), size, norm_error2, at(1, 4), torch.float64)
     slack = 2 * share * (size + constant[[1, 4]])
     assert float(low[0]) == 0
     assert float(high[0]) == pytest.approx(math.sqrt(float(slack[0])), rel=1e-8)
     assert float(low[1]) == pytest.approx(math.sqrt(4 - float(slack[1])) - 0.1, rel=1e-12)
     assert float(high[1]) == pytest.approx(math.sqrt(4 + float(slack[1])) + 0.1, rel=1e-8)
     # A value that is NaN has no bounds.
-    low, high = search._bounds(numbers(math.nan), size[:1], blur2[:1], at(0), torch.float64)
+    low, high = search._bounds(numbers(math.nan), size[:1], norm_error2[:1], at(0), torch.float64)
     assert (float(low), float(high)) == (-INF, INF)
 
 
@@ -221,15 +221,15 @@ def test_what_is_surely_below_the_threshold_stays_below(weight_fn, normalize, dt
         plain = [x.clone() for x in tiles.squares(rows, own)]
         for share in (0.5, 0.9, 1.0, 1.2):
             threshold = share * true.amax(1)
-            value, size, blur2 = tiles.squares(rows, own, threshold)
+            value, size, norm_error2 = tiles.squares(rows, own, threshold)
             assert torch.equal(size, plain[1])
-            assert torch.equal(blur2, plain[2])
+            assert torch.equal(norm_error2, plain[2])
             changed = value != plain[0]
             left_out += int(changed.sum())
             assert bool((true < threshold[:, None])[changed].all())
             # The upper bound of what is written is below the threshold as well.
             p, c = changed.nonzero(as_tuple=True)
-            _, high = search._bounds(value[p, c], size[c], blur2[c], p, dtype)
+            _, high = search._bounds(value[p, c], size[c], norm_error2[c], p, dtype)
             assert bool((high < threshold[p]).all())
     assert left_out > 100
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _inputs, _values
-from wsfast._precision import plain
+from wsfast._precision import at_full_precision
 from wsfast._progress import Progress, progress_bar
 from wsfast._values import Array
 from wsfast.maps.draws import Draws, MapOptions, draws_of
@@ -26,11 +26,11 @@ from wsfast.studies.generalization.inputs import (
     signs,
     training_set,
 )
-from wsfast.studies.generalization.minimise import Found, minimise
+from wsfast.studies.generalization.minimise import Minimum, minimise
 from wsfast.studies.generalization.training import MinNorm
 
 
-@plain
+@at_full_precision
 def experiment(
     texts: Array,
     labels: Any,
@@ -209,7 +209,7 @@ def _of_draw(
     for t in range(len(trials)):
         text = texts.pop(0)  # what it holds goes after its turn
         sample = AddedSample(phi[t], away[t], float(y[t]), theta)
-        minimised: dict[tuple[str, str], Found] = {}
+        minimised: dict[tuple[str, str], Minimum] = {}
         for training in asked.trainings:
             for name in asked.losses:
                 # Δ of the first two losses does not depend on the training.

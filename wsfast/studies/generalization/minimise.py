@@ -50,7 +50,7 @@ class Change(NamedTuple):
     delta: Tensor  # (d,) in the dtype of X
 
 
-class Found(NamedTuple):
+class Minimum(NamedTuple):
     """Where a loss is smallest."""
 
     change: Change
@@ -65,7 +65,7 @@ def minimise(
     options: SearchOptions,
     like: Tensor,
     bar: Progress,
-) -> Found:
+) -> Minimum:
     """Maximise how far the functional moves to its target, and stop on the way where it is met.
 
     `like` (d,) is of the dtype of X.
@@ -80,7 +80,7 @@ def minimise(
     if options.radius == 0:
         delta = torch.zeros_like(like)
         bar.update(len(index))
-        return Found(Change(int(index[0]), delta), text.phi.flatten(), 0)
+        return Minimum(Change(int(index[0]), delta), text.phi.flatten(), 0)
     search, measure = Search(options), Functional(theta)
     found, steps = [], 0
     for part in text.parts(Sites.of_words(index), search):
@@ -105,7 +105,7 @@ def minimise(
 
     if moved(1.0) > 0:
         delta = delta * root(moved, -distance)
-    return Found(Change(int(index[best]), delta), features(1.0), steps)
+    return Minimum(Change(int(index[best]), delta), features(1.0), steps)
 
 
 def _to_the_end(

@@ -105,12 +105,12 @@ def assemble(
     inputs: Inputs,
     options: SubstitutionOptions,
     table: CandidateTable,
-    about: dict[str, Any],
+    info: dict[str, Any],
     draws: int | None,
 ) -> SubstitutionResult:
     """One result from what was found text by text and, within a text, draw by draw.
 
-    `about` says what was searched, for the result's info; `draws` is None without an axis of draws.
+    `info` says what was searched; `draws` is None without an axis of draws.
     """
     count, n, k = len(found), inputs.length, options.top_k
     like = inputs.texts[0].detach()
@@ -162,6 +162,6 @@ def assemble(
         grid_value=give(grid_value),
         table=None if values is None else give(values),
         largest=options.largest,
-        info=about,
+        info=info,
         axes=tuple(lead),
     )

@@ -118,7 +118,7 @@ class Screen:
             if allowed is not None:
                 norms = norms.masked_fill(~allowed, torch.nan)
             self.table[:, tile.place] = (norms / self._text.norm).to(self.table)
-            squares = Squares(norms.square(), squares.size.double(), squares.blur2.double())
+            squares = Squares(norms.square(), squares.size.double(), squares.norm_error2.double())
         self._compete(tile, squares, dtype, allowed)
         if len(self._contenders) > _MANY * self._needed:
             self._tighten()
@@ -152,12 +152,12 @@ class Screen:
         self, tile: Tile, squares: Squares, dtype: torch.dtype, allowed: Tensor | None
     ) -> None:
         """Take in the pairs of a tile that may be best: most are told by one comparison."""
-        value, size, blur2 = squares
+        value, size, norm_error2 = squares
         largest = self._plan.largest
         if allowed is not None:
             value = value.masked_fill(~allowed, -torch.inf if largest else torch.inf)
         best = value.amax(1) if largest else value.amin(1)
-        most = float(size.max()), float(blur2.max())
+        most = float(size.max()), float(norm_error2.max())
         threshold = self._contenders.threshold
         low, high = self._bounds(best, *most, slice(None), dtype)
         # A bound that is NaN says nothing, and its pair stays: `high >= threshold` would drop it.
@@ -165,7 +165,7 @@ class Screen:
             return
         of_candidates = value.amax(0) if largest else value.amin(0)
         worst = self._tiling(dtype).constant.argmax()[None]  # the position of the loosest bound
-        lows, _ = self._bounds(of_candidates, size, blur2, worst, dtype)
+        lows, _ = self._bounds(of_candidates, size, norm_error2, worst, dtype)
         self._contenders.expect(
             low.masked_fill(best.isinf(), -torch.inf),
             lows.masked_fill(of_candidates.isinf(), -torch.inf),
@@ -178,18 +178,20 @@ class Screen:
         if allowed is not None:
             inside = allowed[p, c]
             r, p, c = r[inside], p[inside], c[inside]
-        low, high = self._bounds(value[r, c], size[c], blur2[c], p, dtype)
+        low, high = self._bounds(value[r, c], size[c], norm_error2[c], p, dtype)
         self._contenders.add(p, tile.number[c], low, high)
 
-    def _cut(self, threshold: Tensor, size: float, blur2: float, dtype: torch.dtype) -> Tensor:
+    def _cut(
+        self, threshold: Tensor, size: float, norm_error2: float, dtype: torch.dtype
+    ) -> Tensor:
         """What a square must reach (or not exceed) for its bound to reach `threshold` (P,)."""
         _, constant, error = self._tiling(dtype)
         slack = 2 * error * (size + constant)
-        blur = blur2**0.5
+        norm_error = norm_error2**0.5
         if self._plan.largest:
-            cut = (threshold - blur).clamp(min=0).square() - slack
+            cut = (threshold - norm_error).clamp(min=0).square() - slack
         else:
-            cut = (blur - threshold).clamp(min=0).square() + slack
+            cut = (norm_error - threshold).clamp(min=0).square() + slack
         # The comparison rounds as well.
         shift = 1e-6 * cut.abs()
         moved: Tensor = cut - shift if self._plan.largest else cut + shift
@@ -199,7 +201,7 @@ class Screen:
         self,
         value: Tensor,
         size: Tensor | float,
-        blur2: Tensor | float,
+        norm_error2: Tensor | float,
         position: Tensor | slice,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
@@ -210,9 +212,11 @@ class Screen:
         _, constant, error = self._tiling(dtype)
         value = value.double()
         slack = 2 * error * (size + constant[position])
-        blur = blur2.double().sqrt() if isinstance(blur2, Tensor) else blur2**0.5
-        low = (value - slack).clamp_(min=0).sqrt_() - blur
-        high = (value + slack).clamp_(min=0).sqrt_() + blur
+        norm_error = (
+            norm_error2.double().sqrt() if isinstance(norm_error2, Tensor) else norm_error2**0.5
+        )
+        low = (value - slack).clamp_(min=0).sqrt_() - norm_error
+        high = (value + slack).clamp_(min=0).sqrt_() + norm_error
         low, high = low.nan_to_num_(nan=-torch.inf), high.nan_to_num_(nan=torch.inf)
         low, high = (low, high) if self._plan.largest else (-high, -low)
         # Ties are told apart by their place: none of them may be dropped.
@@ -225,9 +229,11 @@ class Screen:
             return
         low, high = (torch.empty_like(held.position, dtype=torch.float64) for _ in range(2))
         for rows, here, c in self._held():
-            value, size, blur2 = self._squares(rows)
+            value, size, norm_error2 = self._squares(rows)
             p = held.position[here]
-            low[here], high[here] = self._bounds(value[p, c], size[c], blur2[c], p, torch.float64)
+            low[here], high[here] = self._bounds(
+                value[p, c], size[c], norm_error2[c], p, torch.float64
+            )
         held.tighten(low, high)
 
     def _held(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -269,7 +275,7 @@ class Screen:
 
     def _certain(self, rows: Tensor, squares: Squares, dtype: torch.dtype) -> Tensor:
         """Norms (P, m), float64, as exact as is promised for the dtype of X."""
-        value, size, blur2 = squares
+        value, size, norm_error2 = squares
         norms = value.clamp(min=0).double().sqrt()
         if not self._text.engine.closed_form:
             return norms
@@ -280,7 +286,7 @@ class Screen:
         doubtful = rounding > share * self._text.error_unit2(norms, accuracy)
         # Typical, not worst-case rounding of the scores: the bound without its factor d.
         floor = norms.clamp(min=1e-3 * float(self._text.norm))
-        doubtful |= blur2.sqrt().double() / rows.shape[1] > share * floor
+        doubtful |= norm_error2.sqrt().double() / rows.shape[1] > share * floor
         doubtful |= ~norms.isfinite()
         columns = doubtful.any(0).nonzero()[:, 0]
         if len(columns) == 0:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wsfast import _inputs, _values
 from wsfast._inputs import Inputs, Texts, words_among
-from wsfast._precision import plain
+from wsfast._precision import at_full_precision
 from wsfast._progress import Progress, progress_bar
 from wsfast._values import Array
 from wsfast.maps.attention import weight_function
@@ -42,7 +42,7 @@ _COLUMNS = 1024
 _COLUMNS_OF_GPU = 8192
 
 
-@plain
+@at_full_precision
 def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> Any:
     """Score v·Wv/√d of every candidate v with itself: diag(E W Eᵀ)/√d.
 
@@ -87,7 +87,7 @@ def self_scores(E: Array, W: Array, *, memory_budget: int = DEFAULT_BUDGET) -> A
     return scores if isinstance(E, Tensor) else scores.numpy()
 
 
-@plain
+@at_full_precision
 def substitution_sensitivity(
     X: Texts,
     E: Array,
@@ -209,7 +209,7 @@ def substitution_sensitivity(
     )
 
 
-@plain
+@at_full_precision
 def substitution_under(
     maps: Draws,
     inputs: Inputs,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wsfast import raf_features, random_weights
-from wsfast._precision import full_precision, plain
+from wsfast._precision import at_full_precision, full_precision
 
 
 def mode():
@@ -96,8 +96,8 @@ def test_autocast_is_each_thread_s_own():
         assert all(pool.map(in_thread, [True, False] * 4))
 
 
-def test_plain_leaves_modes_as_found():
-    @plain
+def test_at_full_precision_leaves_modes_as_found():
+    @at_full_precision
     def fails():
         assert not torch.is_inference_mode_enabled()
         assert not torch.is_autocast_enabled("cpu")
