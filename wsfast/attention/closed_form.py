@@ -11,6 +11,16 @@ from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.core import NEVER
 from wsfast.attention.rows import Rows
 from wsfast.attention.state import PositionState
+from wsfast.attention.weight_fn import WeightFn
+
+
+class OwnRows(NamedTuple):
+    """Rows of words that change, as of `PositionState`, (P, n) each."""
+
+    weight_fn: WeightFn
+    own_logit: Tensor
+    own_a: Tensor
+    own_top: Tensor  # (P,)
 
 
 class PairChange(NamedTuple):
@@ -41,7 +51,7 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
     return PairChange(alpha, torch.where(rest > 0, b * change * inv, alpha - a))
 
 
-def own_attention(state: PositionState, r: Tensor) -> tuple[Tensor, Tensor]:
+def own_attention(state: PositionState | OwnRows, r: Tensor) -> tuple[Tensor, Tensor]:
     """New attention of row i and its change, (P, s, n), when its scores change by `r`."""
     logit, a = state.own_logit[:, None], state.own_a[:, None]
     fn = state.weight_fn
@@ -67,7 +77,7 @@ def own_attention(state: PositionState, r: Tensor) -> tuple[Tensor, Tensor]:
 _DOUBT = {torch.float32: 3e-2, torch.float64: 6e-5}
 
 
-def _doubtful(state: PositionState, r: Tensor) -> Tensor:
+def doubtful(state: PositionState | OwnRows, r: Tensor) -> Tensor:
     """Where rounding of the scores may be all there is of the new weights of row i, (P, s)."""
     fn, logit = state.weight_fn, state.own_logit[:, None]
     if fn.exponential or not fn.normalize:
@@ -123,7 +133,7 @@ def squared_norms(
     alpha_delta = weight.gather(-1, index) * delta
     own_norm2 = (moved + alpha_delta).square().sum(-1)
     own_size = moved.square().sum(-1) + alpha_delta.square().sum(-1)
-    size = (size + own_size).masked_fill(_doubtful(state, r), torch.inf)
+    size = (size + own_size).masked_fill(doubtful(state, r), torch.inf)
     return norm2.sum(-1) + own_norm2, size
 
 
@@ -134,20 +144,20 @@ def deltas(state: PositionState, delta: Tensor) -> Tensor:
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
     change = q * _c(state) + alpha * at
     weight, own_change = (x[:, 0] for x in own_attention(state, r))
-    doubtful = _doubtful(state, r)
-    if bool(doubtful.any()):
-        exact = _own_weights(state, state.word + delta)
-        weight = torch.where(doubtful, exact, weight)
-        own_change = torch.where(doubtful, exact - state.own_a, own_change)
+    doubt = doubtful(state, r)
+    if bool(doubt.any()):
+        moved = state.word + delta
+        own = 0.5 * (moved * (moved @ state.bilinear)).sum(-1, keepdim=True)
+        exact = own_weights(state, (moved @ state.keys.mT).scatter(-1, state.index[:, None], own))
+        weight = torch.where(doubt, exact, weight)
+        own_change = torch.where(doubt, exact - state.own_a, own_change)
     own = own_change @ state.words + weight.gather(-1, state.index[:, None]) * delta
     rows = torch.arange(len(state.index), device=delta.device)
     return change.index_put((rows, state.index), own)
 
 
-def _own_weights(state: PositionState, moved: Tensor) -> Tensor:
-    """Normalised weights of row i for its moved word (P, d), from that word alone: (P, n)."""
-    own = 0.5 * (moved * (moved @ state.bilinear)).sum(-1, keepdim=True)
-    scores = (moved @ state.keys.mT).scatter(-1, state.index[:, None], own)
+def own_weights(state: PositionState | OwnRows, scores: Tensor) -> Tensor:
+    """Normalised weights (P, n) of row i for its new scores (P, n)."""
     weights = state.weight_fn.value(scores.masked_fill(state.own_logit <= NEVER / 2, NEVER))
     total = weights.sum(-1, keepdim=True)
     return weights / torch.where(total > 0, total, 1.0)

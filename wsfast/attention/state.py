@@ -127,7 +127,6 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
     core, fn = rows.core, rows.core.weight_fn
     top, top_score, left = rows.statistics
     score = core.X[index] @ core.queries.mT  # S_ji
-    own_score = core.queries[index] @ core.X.mT  # S_il
     each = numbers(core.X)
     is_top = top == index[:, None]
     if fn.exponential:
@@ -137,9 +136,6 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
         logit = torch.where(is_top, top_score - left, log_a - torch.log1p(-log_a.exp()))
         a, b = logit.sigmoid(), (-logit).sigmoid()
         rest = torch.zeros_like(a)
-        # By these scores alone: one from elsewhere may be rounded otherwise.
-        own_logit = own_score - own_score.gather(1, top[index, None])
-        own_a = torch.exp(own_logit) * (top_score - left).sigmoid()[index, None]
     elif fn.normalize:
         weight = fn.value(score)
         total = fn.value(top_score) + left
@@ -147,20 +143,17 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
         rest = torch.where(is_top, left, relu(total - weight))
         logit, a = score, torch.where(rest > 0, weight * inv, (weight > 0).to(weight.dtype))
         b = torch.where(total > 0, rest * inv, 1.0)
-        own_logit, own_a = own_score, fn.value(own_score) * inv[index, None]
     else:
         logit, a, b, rest = score, fn.value(score), torch.ones_like(score), torch.zeros_like(score)
-        own_logit, own_a = own_score, fn.value(own_score)
 
+    own_logit, own_a = own_scores(rows, index)
     word = rows.words[index]
     # Row i itself is no "other row": its entries are neutral, so that it adds exactly 0 to every
     # sum; nor is a row that does not see word i.
     neutral = each == index[:, None]
-    sees_word, seen_by_word = core.seen(each, index), core.seen(index, each)
-    if sees_word is not None and seen_by_word is not None:
+    sees_word = core.seen(each, index)
+    if sees_word is not None:
         neutral = neutral | ~sees_word.mT
-        own_logit = own_logit.masked_fill(~seen_by_word, NEVER)
-        own_a = own_a.masked_fill(~seen_by_word, 0.0)
     logit = logit.masked_fill(neutral, NEVER)
     a, b, rest = (x.masked_fill(neutral, v) for x, v in ((a, 0.0), (b, 1.0), (rest, 1.0)))
     dominated = is_top & (a > 0.5) if fn.normalize else torch.zeros_like(is_top)
@@ -199,6 +192,25 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
         stack=torch.cat([core.queries, means, core.keys]),
         bilinear=bilinear,
     )
+
+
+def own_scores(rows: Rows, index: Tensor) -> tuple[Tensor, Tensor]:
+    """`own_logit` and `own_a` of `PositionState`, for the words `index` (P,)."""
+    core, fn = rows.core, rows.core.weight_fn
+    top, top_score, left = rows.statistics
+    score = core.queries[index] @ core.X.mT  # S_il
+    if fn.exponential:
+        # By these scores alone: one from elsewhere may be rounded otherwise.
+        score = score - score.gather(1, top[index, None])
+        a = torch.exp(score) * (top_score - left).sigmoid()[index, None]
+    else:
+        a = fn.value(score)
+        if fn.normalize:
+            a = a * reciprocal(fn.value(top_score) + left)[index, None]
+    seen = core.seen(index, numbers(core.X))
+    if seen is not None:
+        score, a = score.masked_fill(~seen, NEVER), a.masked_fill(~seen, 0.0)
+    return score, a
 
 
 def _starts(position: Tensor, count: int) -> Tensor:
