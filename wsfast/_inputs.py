@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -198,6 +198,57 @@ def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
     wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
     wanted[_positions(positions, inputs)] = True
     return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
+
+
+class Places(NamedTuple):
+    """Where a text is asked for changes: words, or sites of several words each."""
+
+    at: Tensor  # (P, m) int64, ascending in a site; -1 beyond the words of one that has fewer
+    column: Tensor  # (P,) int64, where the value of each stands in a result
+
+
+Site: TypeAlias = "tuple[int, ...]"
+"""Positions that change together, ascending."""
+
+
+def places(positions: Any, inputs: Inputs) -> tuple[list[Places], list[Site] | None]:
+    """The places of each text that `positions` names, and the sites, where it names several words.
+
+    A site that is not all words of a text is left out there.
+    """
+    several = isinstance(positions, (list, tuple)) and any(map(_is_several, positions))
+    if not several:
+        return [Places(at[:, None], at) for at in searched(positions, inputs)], None
+    searched(None, inputs)
+    sites = [_site(f"positions[{k}]", one, inputs) for k, one in enumerate(positions)]
+    widest = max(map(len, sites))
+    table = torch.tensor([[*site, *[-1] * (widest - len(site))] for site in sites])
+    table = table.to(inputs.device)
+    column = torch.arange(len(sites), device=inputs.device)
+    found = []
+    for keep in inputs.masks:
+        words = torch.cat([keep, keep.new_zeros(inputs.length - len(keep))])
+        whole = (words[table] | (table < 0)).all(1)
+        found.append(Places(table[whole], column[whole]))
+    return found, sites
+
+
+def _is_several(entry: Any) -> bool:
+    return isinstance(entry, (list, tuple, range, np.ndarray, Tensor)) and np.ndim(entry) > 0
+
+
+def _site(name: str, value: Any, inputs: Inputs) -> Site:
+    """One site: a position, or several."""
+    if not _is_several(value):
+        value = (value,)
+    values = list(value)
+    if not values:
+        raise ValueError(f"{name} must hold at least one position, got none")
+    high = inputs.length - 1
+    found = [integer(f"{name}[{k}]", one, low=0, high=high) for k, one in enumerate(values)]
+    if len({*found}) < len(found):
+        raise ValueError(f"{name} must hold positions that differ, got {found}")
+    return tuple(sorted(found))
 
 
 def words_among(keep: Tensor, at: Tensor) -> Tensor:

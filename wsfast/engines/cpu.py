@@ -45,8 +45,13 @@ class Cpu(Engine):
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)
 
-    def take_step(self, climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
-        take_step(climb, value, gradient, radius)
+    def take_step(
+        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
+    ) -> None:
+        if balls > 1:
+            super().take_step(climb, value, gradient, radius, balls)
+        else:
+            take_step(climb, value, gradient, radius)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

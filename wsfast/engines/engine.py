@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from wsfast._counter_random import random_block
-from wsfast.attention import closed_form, functional
+from wsfast.attention import closed_form, functional, sites
 from wsfast.attention.core import Core
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, left_top_out, rows_of
+from wsfast.attention.sites import SiteState
 from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
@@ -158,32 +159,42 @@ class Engine:
         """Evaluator of ‖φ(X^i(Δ)) - φ(X)‖², at `starts` points for each position."""
         return _ByAutograd(lambda delta: closed_form.squared_norms(state, delta)[0])
 
+    def site_norms(self, state: SiteState) -> Evaluator:
+        """Evaluator of ‖φ(X') - φ(X)‖² at sites of m words, for Δ (P, s, m d)."""
+        m = state.at.shape[1]
+        return _ByAutograd(
+            lambda delta: sites.squared_norms(state, delta.unflatten(-1, (m, -1)))[0]
+        )
+
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         """Evaluator of ⟨φ(X^i(Δ)) - φ(X), Θ⟩, likewise."""
         return _ByAutograd(partial(functional.values, state))
 
-    def take_step(self, climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
+    def take_step(
+        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
+    ) -> None:
         """Accept or refuse the trial, whose `value` (P, s) and `gradient` are known; set the next.
 
-        See docs/design.md, section 3.
+        Δ is made of so many `balls`, one after the other. See docs/design.md, section 3.
         """
         rose = value > climb.value
         climb.value = torch.where(rose, value, climb.value)
         climb.delta = torch.where(rose[..., None], climb.trial, climb.delta)
         climb.gradient = torch.where(rose[..., None], gradient, climb.gradient)
         climb.beta = torch.where(rose, (2 * climb.beta).clamp(max=1), climb.beta / 2)
-        norm = climb.gradient.norm(dim=-1, keepdim=True)
-        beta = climb.beta[..., None]
-        pull = climb.gradient * (beta * radius / torch.where(norm > 0, norm, 1.0))
-        moved = (1 - beta) * climb.delta + pull
+        upwards, delta = (x.unflatten(-1, (balls, -1)) for x in (climb.gradient, climb.delta))
+        norm = upwards.norm(dim=-1, keepdim=True)
+        beta = climb.beta[..., None, None]
+        pull = upwards * (beta * radius / torch.where(norm > 0, norm, 1.0))
+        moved = (1 - beta) * delta + pull
         # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
         # convex.
-        outwards = (climb.gradient * climb.delta).sum(-1, keepdim=True)
-        length = climb.delta.norm(dim=-1, keepdim=True)
+        outwards = (upwards * delta).sum(-1, keepdim=True)
+        length = delta.norm(dim=-1, keepdim=True)
         now = moved.norm(dim=-1, keepdim=True)
         onto = ((outwards >= 0) & (length >= 0.999 * radius)) | (now > radius)
         moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
-        climb.trial = torch.where(norm > 0, moved, climb.delta)
+        climb.trial = torch.where(norm > 0, moved, delta).flatten(-2)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

@@ -56,6 +56,7 @@ class Weights:
     def __init__(self, W: Tensor) -> None:
         self.W = W.double()
         self._bilinear: dict[torch.dtype, Tensor] = {}
+        self._scaled: dict[torch.dtype, Tensor] = {}
 
     def bilinear(self, dtype: torch.dtype) -> Tensor:
         """(W + Wᵀ)/√d, rounded to `dtype`."""
@@ -65,6 +66,12 @@ class Weights:
             else:
                 self._bilinear[dtype] = self.bilinear(torch.float64).to(dtype)
         return self._bilinear[dtype]
+
+    def scaled(self, dtype: torch.dtype) -> Tensor:
+        """W/√d, rounded to `dtype`."""
+        if dtype not in self._scaled:
+            self._scaled[dtype] = (self.W * len(self.W) ** -0.5).to(dtype)
+        return self._scaled[dtype]
 
     @cached_property
     def norm_bound(self) -> float:

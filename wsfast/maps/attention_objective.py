@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from wsfast.attention.functional import FunctionalState
+from wsfast.attention.sites import SiteState
 from wsfast.attention.state import PositionState
 from wsfast.engines.engine import Engine, Evaluator
-from wsfast.search.objective import Objective, Small
+from wsfast.search.objective import Objective, Small, of_each_word
 
 
 @dataclass(frozen=True)
@@ -19,33 +20,36 @@ class AttentionObjective(Objective):
     """By the closed form, at P positions."""
 
     engine: Engine
-    state: PositionState | FunctionalState
+    state: PositionState | FunctionalState | SiteState
     more_starts: int = 1
     lead: Tensor | None = None
     smoother: tuple[AttentionObjective, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
 
     @property
-    def _position(self) -> PositionState:
-        return self.state.state if isinstance(self.state, FunctionalState) else self.state
+    def _word(self) -> Tensor:
+        """The words that change, (P, d) or (P, m, d)."""
+        return self.state.state.word if isinstance(self.state, FunctionalState) else self.state.word
 
     @property
     def places(self) -> int:
-        return len(self._position.index)
+        return len(self._word)
 
     @property
     def width(self) -> int:
-        return self._position.d
+        return self._word[0].numel()
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._position.word.dtype
+        return self._word.dtype
 
     @property
     def device(self) -> torch.device:
-        return self._position.word.device
+        return self._word.device
 
     def evaluator(self, starts: int) -> Evaluator:
+        if isinstance(self.state, SiteState):
+            return self.engine.site_norms(self.state)
         if isinstance(self.state, FunctionalState):
             return self.engine.functional(self.state, starts)
         return self.engine.norms(self.state, starts)
@@ -65,4 +69,5 @@ class AttentionObjective(Objective):
             return None
         smoother = tuple(replace(one, state=one.state.project(basis)) for one in self.smoother)
         state = self.state.project(basis)
-        return Small(replace(self, state=state, smoother=smoother, basis=None), basis)
+        small = replace(self, state=state, smoother=smoother, basis=None)
+        return Small(small, of_each_word(basis, self.width // len(basis)))

@@ -18,6 +18,7 @@ from wsfast.attention.core import Core, core_of
 from wsfast.attention.definition import attend, attention_features
 from wsfast.attention.functional import FunctionalState, functional_at
 from wsfast.attention.rows import Rows
+from wsfast.attention.sites import SiteState
 from wsfast.attention.state import PositionState, prepare_positions
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.substitution import prepare as prepare_substitution
@@ -26,6 +27,7 @@ from wsfast.engines.engine import Engine, Tiles
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_objective import AttentionObjective
+from wsfast.maps.attention_sites import AttentionSites
 from wsfast.maps.feature_map import FeatureMap, PreparedText
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
@@ -155,6 +157,16 @@ class AttentionText(PreparedText):
         """Statistics of the rows of attention."""
         return self.rows_for(self.map.weight_fn)
 
+    @property
+    def weights(self) -> Weights:
+        """W of the map."""
+        return self.map.weights
+
+    @cached_property
+    def sites(self) -> AttentionSites:
+        """What is known of several words at once."""
+        return AttentionSites(self)
+
     def rows_for(self, weight_fn: WeightFn) -> Rows:
         """The rows for another weight function."""
         return self.engine.rows(self.map.core(self.X, weight_fn), self.budget)
@@ -168,7 +180,7 @@ class AttentionText(PreparedText):
         return self._state_of(self.rows, index)
 
     def _state_of(self, rows: Rows, index: Tensor) -> PositionState:
-        return prepare_positions(rows, index, self.map.weights.bilinear(torch.float64))
+        return prepare_positions(rows, index, self.weights.bilinear(torch.float64))
 
     @cached_property
     def _everywhere(self) -> Tensor:
@@ -180,13 +192,13 @@ class AttentionText(PreparedText):
 
     def in_dtype(self, state: PositionState, dtype: torch.dtype) -> PositionState:
         """`state` with its real tensors in `dtype`."""
-        return state.to(dtype, self.map.weights.bilinear(dtype))
+        return state.to(dtype, self.weights.bilinear(dtype))
 
     def substitution(self, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
         """What candidates are met with at the positions `index`."""
         # Made here and dropped: many texts are met with candidates at the same time.
         states = (self._state_of(self.rows, part) for part in self._chunks(index, 1))
-        return prepare_substitution(self.rows, states, self.map.weights.norm_bound, dtype)
+        return prepare_substitution(self.rows, states, self.weights.norm_bound, dtype)
 
     @property
     def unit(self) -> float:
@@ -201,12 +213,16 @@ class AttentionText(PreparedText):
     def changes(self, sites: Sites, change: Change) -> Tensor:
         if not self.engine.closed_form:
             return super().changes(sites, change)
-        state = self.state(sites.index)
-        if change.add is None and change.put is None:
-            return closed_form.hidden_deltas(self.rows, state)[:, None]
-        delta = self._delta(sites, change)
-        each = [closed_form.deltas(state, by) for by in delta.unbind(1)]
-        changes = torch.stack(each, 1)
+        hidden = change.add is None and change.put is None
+        delta = None if hidden else self._delta(sites, change)
+        if sites.words > 1:
+            changes = self.sites.changes(sites, delta)
+        elif delta is None:
+            return closed_form.hidden_deltas(self.rows, self.state(sites.index))[:, None]
+        else:
+            state = self.state(sites.index)
+            each = [closed_form.deltas(state, by) for by in delta[:, :, 0].unbind(1)]
+            changes = torch.stack(each, 1)
         tiny = self._too_small(sites, change)
         if tiny is not None and bool(tiny.any()):
             p, k = tiny.nonzero(as_tuple=True)
@@ -221,6 +237,8 @@ class AttentionText(PreparedText):
             return super().measured(sites, change, measure, dtype)
         if isinstance(measure, Norm):
             own = measure.rows == "all"
+            if sites.words > 1:
+                return self._norms_of_sites(sites, change, dtype, own=own)
             if change.add is None and change.put is None:
                 return self._hidden_norms(sites, own=own)
             if change.add is not None:
@@ -230,7 +248,8 @@ class AttentionText(PreparedText):
                 if own and self._is_one_everywhere(sites.index, words):
                     return self._norms_of_one(words[0].double())[:, None]
                 return self._put_norms(sites.index, words, measure)[:, None]
-        at_once = max(1, self.budget // (6 * 8 * self.n * self.d * change.points))
+        size = self.n * self.d * change.points * sites.words
+        at_once = max(1, self.budget // (6 * 8 * size))
         parts = []
         for part in torch.arange(len(sites), device=self.X.device).split(at_once):
             at = Sites(sites.at[part])
@@ -252,22 +271,46 @@ class AttentionText(PreparedText):
         return values
 
     def _delta(self, sites: Sites, change: Change) -> Tensor:
-        """Δ (P, s, d), float64."""
+        """Δ (P, s, m, d), float64."""
         if change.add is not None:
-            return change.add[:, :, 0].double()
-        return _put(change)[:, :, 0].double() - self.X[sites.index][:, None]
+            return change.add.double()
+        return _put(change).double() - self.X[sites.at][:, None]
 
     def _too_small(self, sites: Sites, change: Change) -> Tensor | None:
-        """Where the word put in place is so small that x + Δ has lost its direction, (P, s).
+        """Where a word put in place is so small that x + Δ has lost its direction, (P, s).
 
         ReLU's normalised weights depend on it; None for other changes and weight functions.
         """
         fn = self.map.weight_fn
         if change.put is None or fn.exponential or not fn.normalize:
             return None
-        size = self.X[sites.index].norm(dim=-1)[:, None]
-        small: Tensor = change.put[:, :, 0].norm(dim=-1) < 1e-3 * size
+        size = self.X[sites.at].norm(dim=-1)[:, None]
+        small: Tensor = (change.put.norm(dim=-1) < 1e-3 * size).any(-1)
         return small
+
+    def _norms_of_sites(
+        self, sites: Sites, change: Change, dtype: torch.dtype, *, own: bool
+    ) -> Tensor:
+        """The norm (P, s), float64, of changes of sites of several words."""
+        if change.add is None and change.put is None:
+            return self.sites.norms(sites, None, dtype, own=own)
+        by = change.add if change.add is not None else self._delta(sites, change)
+        if change.put is not None or not self._is_ordinary(by):
+            dtype = torch.float64
+        norms = self.sites.norms(sites, by, dtype, own=own)
+        tiny = self._too_small(sites, change)
+        if tiny is not None and bool(tiny.any()):
+            p, k = tiny.nonzero(as_tuple=True)
+            at, put = Sites(sites.at[p]), Change(put=_put(change)[p, k, None])
+            measure = Norm("all" if own else "others")
+            exact = super().measured(at, put, measure, torch.float64)
+            norms = norms.index_put((p, k), exact[:, 0])
+        return norms
+
+    def _is_ordinary(self, delta: Tensor) -> bool:
+        """Whether X and Δ are of a size that float32 is for."""
+        each = delta[:1] if delta.stride(0) == 0 else delta  # shared ones are looked at once
+        return all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each))
 
     def _hidden_norms(self, sites: Sites, *, own: bool) -> Tensor:
         """‖φ without the word - φ‖ (P, 1), float64."""
@@ -305,7 +348,7 @@ class AttentionText(PreparedText):
     def _norms_of_one(self, word: Tensor) -> Tensor:
         """The norm (n,), float64, with `word` (d,) in place of each: a candidate of every place."""
         constant, tiles = self._one_candidate
-        score = 0.5 * word @ self.map.weights.bilinear(torch.float64) @ word
+        score = 0.5 * word @ self.weights.bilinear(torch.float64) @ word
         square, size, norm_error2 = tiles.squares(word[None], score[None])
         norms = root(square[:, 0])
         rounding = torch.finfo(torch.float64).eps * (constant + size) + norm_error2
@@ -324,8 +367,7 @@ class AttentionText(PreparedText):
 
     def _norms(self, index: Tensor, delta: Tensor, dtype: torch.dtype, *, own: bool) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, s), float64, computed in `dtype`, for Δ (P, s, d)."""
-        each = delta[:1] if delta.stride(0) == 0 else delta  # shared ones are looked at once
-        if not all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each)):
+        if not self._is_ordinary(delta):
             dtype = torch.float64
         at_once = min(_POINTS, delta.shape[1])
         out = []
@@ -342,9 +384,7 @@ class AttentionText(PreparedText):
         value, size = self.engine.squared_norms(state, delta.to(dtype), own=own)
         value, size = value.double(), size.double()
         # Inner products lose small changes: there the change itself is formed, in float64.
-        unit = self.error_unit2(root(value), dtype)
-        lost = ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * unit)
-        p, k = lost.nonzero(as_tuple=True)
+        p, k = self.lost(root(value), size, dtype).nonzero(as_tuple=True)
         if len(p) == 0:
             return root(value)
         at_once = max(1, self.budget // (6 * 8 * self.n * self.d))
@@ -356,6 +396,11 @@ class AttentionText(PreparedText):
             for q, m in zip(p.split(at_once), k.split(at_once), strict=True)
         ]
         return root(value.index_put((p, k), torch.cat(direct)))
+
+    def lost(self, norm: Tensor, size: Tensor, dtype: torch.dtype) -> Tensor:
+        """Where rounding in `dtype` may spoil a squared norm, a sum of terms of some `size`."""
+        unit = self.error_unit2(norm, dtype)
+        return ~(torch.finfo(dtype).eps * size <= ROUNDING[dtype] * unit)
 
     def error_unit2(self, norm: Tensor, dtype: torch.dtype) -> Tensor:
         """What the error of a squared norm is measured by: it keeps `norm` to the share promised.
@@ -381,8 +426,13 @@ class AttentionText(PreparedText):
 
     def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
         smoothed = not self.map.weight_fn.exponential
-        points = search.points_at_once(self.d, self.more_starts, smoothed=smoothed)
-        yield from map(Sites.of_words, self._chunks(sites.index, points))
+        width = sites.words * self.d
+        points = search.points_at_once(width, self.more_starts, smoothed=smoothed)
+        if sites.words == 1:
+            yield from map(Sites.of_words, self._chunks(sites.index, points))
+        else:
+            for part in self.sites.chunks(sites, points + sites.words):
+                yield Sites(sites.at[part])
 
     def _chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
         """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
@@ -394,12 +444,14 @@ class AttentionText(PreparedText):
         yield from index.split(max(1, self.budget // (constants + points * point)))
 
     def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
-        known = measure == Norm() or isinstance(measure, Functional)
+        known = measure == Norm() or (isinstance(measure, Functional) and sites.words == 1)
         if not self.engine.closed_form or not known:
             return self.defined(sites, measure, radius)
         dtype = self.search_dtype(radius)
 
-        def state(weight_fn: WeightFn) -> PositionState | FunctionalState:
+        def state(weight_fn: WeightFn) -> PositionState | FunctionalState | SiteState:
+            if sites.words > 1:
+                return self.sites.in_dtype(self.sites.state(sites, weight_fn), dtype)
             exact = self.state(sites.index, weight_fn)
             cast = self.in_dtype(exact, dtype)
             if not isinstance(measure, Functional):
@@ -418,12 +470,12 @@ class AttentionText(PreparedText):
         )
 
     def leads(self, sites: Sites, measure: Measure) -> Tensor:
-        return self._lead
+        return self._lead.repeat(1, 1, sites.words)
 
     @cached_property
     def _lead(self) -> Tensor:
         """The direction that raises all scores at once, (1, 1, d)."""
-        return (self.X @ self.map.weights.W).sum(0)[None, None]
+        return (self.X @ self.weights.W).sum(0)[None, None]
 
     def search_dtype(self, radius: float) -> torch.dtype:
         return search_dtype(self.X, radius, self.dtype)

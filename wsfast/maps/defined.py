@@ -12,7 +12,7 @@ from torch import Tensor
 from wsfast.engines.engine import Engine, value_and_gradient_of
 from wsfast.maps.measure import Measure
 from wsfast.perturbation.change import Change, Sites, edit
-from wsfast.search.objective import Objective, Small
+from wsfast.search.objective import Objective, Small, of_each_word
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Defined(Objective):
     rounded: torch.dtype | None = None  # to which starts are rounded; by default that of X
     lead: Tensor | None = None
     smoother: tuple[Defined, ...] = ()
-    basis: Callable[[], Tensor | None] | None = None  # (D, r) that is worth searching in first
+    basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
     within: Tensor | None = None  # (D, r): Δ is given by its r coordinates
 
     @property
@@ -39,7 +39,7 @@ class Defined(Objective):
 
     @property
     def width(self) -> int:
-        return self.sites.at.shape[1] * self.X.shape[1]
+        return self.sites.words * self.X.shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -69,7 +69,7 @@ class Defined(Objective):
         basis = None if self.basis is None else self.basis()
         if basis is None:
             return None
-        basis = basis.to(self.dtype)
+        basis = of_each_word(basis.to(self.dtype), self.sites.words)
         smoother = tuple(replace(one, within=basis) for one in self.smoother)
         return Small(replace(self, within=basis, basis=None, smoother=smoother), basis)
 

@@ -180,7 +180,7 @@ class PreparedText:
     def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
         """`sites` in parts that are searched together; places do not depend on one another."""
         # In parts also for the bar and for Ctrl-C.
-        at_once = max(1, self.texts_at_once // search.starts)
+        at_once = max(1, self.texts_at_once // (search.starts + sites.words - 1))
         yield from map(Sites, sites.at.split(at_once))
 
     def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
@@ -224,8 +224,11 @@ class PreparedText:
         """In which a search works, or whose starts it takes."""
         return self.dtype
 
-    def upper(self, sites: Sites, radius: float) -> Tensor:
-        """Upper bounds (P,) of ‖φ(X + Δ) - φ(X)‖ over the ball, float64, where it is `bounded`."""
+    def upper(self, sites: Sites, radius: float, balls: int) -> Tensor:
+        """Upper bounds (P,) of ‖φ(X + Δ) - φ(X)‖ over the ball, float64, where it is `bounded`.
+
+        Or over a product of `balls`, one for each word.
+        """
         raise NotImplementedError
 
     # -- units -------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class RandomText(PreparedText):
     ) -> None:
         super().__init__(map, X, engine, 1)
         self.drawn, self.z = drawn, z
-        self._norms: dict[int, float] = {}
+        self._norms: dict[tuple[int, ...], float] = {}
 
     @cached_property
     def phi(self) -> Tensor:
@@ -113,8 +113,13 @@ class RandomText(PreparedText):
             assert change.put is not None
             by = change.put.double() - self.X[sites.at][:, None]
         moved = [
-            project_word(self.drawn.projection, i, words.double())
-            for i, words in zip(sites.index.tolist(), by[:, :, 0], strict=True)
+            torch.stack(
+                [
+                    project_word(self.drawn.projection, i, words.double())
+                    for i, words in zip(site, changes.unbind(1), strict=True)
+                ]
+            ).sum(0)
+            for site, changes in zip(sites.at.tolist(), by, strict=True)
         ]
         return self.drawn.head(self.z + torch.stack(moved))
 
@@ -122,19 +127,18 @@ class RandomText(PreparedText):
         self, sites: Sites, change: Change, measure: Measure, dtype: torch.dtype
     ) -> Tensor:
         out = []
-        for rows in torch.arange(len(sites), device=self.X.device).split(self._together):
+        for rows in torch.arange(len(sites), device=self.X.device).split(self._together(sites)):
             at, by = Sites(sites.at[rows]), change.select(rows)
             changes = self.changes(at, by).flatten(0, 1)
             values = measure.of(changes, at.at.repeat_interleave(change.points, 0))
             out.append(measure.final(values).unflatten(0, (len(at), -1)))
         return torch.cat(out)
 
-    @property
-    def _together(self) -> int:
-        return max(1, _TOGETHER // (self.drawn.k * self.d))
+    def _together(self, sites: Sites) -> int:
+        return max(1, _TOGETHER // (self.drawn.k * self.d * sites.words))
 
     def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
-        yield from map(Sites, sites.at.split(self._together))
+        yield from map(Sites, sites.at.split(self._together(sites)))
 
     def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
         known = measure == Norm() or isinstance(measure, Functional)
@@ -150,13 +154,13 @@ class RandomText(PreparedText):
         return self._lead(self._blocks(sites, self.X.dtype, measure), measure)
 
     def _blocks(self, sites: Sites, dtype: torch.dtype, measure: Measure) -> Tensor:
-        """V_i (P, k, d); of each the norm is kept, where `upper` may ask for it."""
-        index = sites.index.tolist()
-        V = torch.stack([self.drawn.projection.block(i, dtype) for i in index])
-        for i, block in zip(index, V, strict=True):
-            if isinstance(measure, Norm) and i not in self._norms:
-                self._norms[i] = largest_singular_value(block)
-        return V
+        """The V_i of each site side by side, (P, k, m d); norms are kept, for `upper`."""
+        projection = self.drawn.projection
+        V = [torch.cat([projection.block(i, dtype) for i in site], 1) for site in sites.at.tolist()]
+        for site, block in zip(sites.at.tolist(), V, strict=True):
+            if isinstance(measure, Norm) and tuple(site) not in self._norms:
+                self._norms[tuple(site)] = largest_singular_value(block)
+        return torch.stack(V)
 
     def _lead(self, V: Tensor, measure: Measure) -> Tensor | None:
         """The directions along which the measure changes most, seen from where the text is."""
@@ -173,15 +177,17 @@ class RandomText(PreparedText):
             return torch.float64
         return search_dtype(self.X, radius, self.dtype)
 
-    def upper(self, sites: Sites, radius: float) -> Tensor:
-        """‖V_i‖ times a Lipschitz constant of φ by z, times the radius."""
+    def upper(self, sites: Sites, radius: float, balls: int) -> Tensor:
+        """‖V_i‖ times a Lipschitz constant of φ by z, times the radius; of balls, their sum."""
         activation, depth = self.drawn.activation, self.drawn.depth
         beyond = activation.lipschitz**depth * math.prod(self.drawn.layer_norms())
-        index = sites.index.tolist()
-        for i in index:
-            if i not in self._norms:
-                self._blocks(Sites.of_words(torch.tensor([i])), self.search_dtype(radius), Norm())
-        norms = [self._norms[i] for i in index]
+        dtype, norms = self.search_dtype(radius), []
+        for site in sites.at.tolist():
+            parts = [(i,) for i in site] if balls > 1 else [tuple(site)]
+            for part in parts:
+                if part not in self._norms:
+                    self._blocks(Sites(torch.tensor([part])), dtype, Norm())
+            norms.append(sum(self._norms[part] for part in parts))
         return radius * beyond * torch.tensor(norms, dtype=torch.float64, device=self.X.device)
 
 

@@ -28,6 +28,11 @@ class Sites:
         """The words (P,) of places of one word each."""
         return self.at[:, 0]
 
+    @property
+    def words(self) -> int:
+        """m."""
+        return self.at.shape[1]
+
     def __len__(self) -> int:
         return len(self.at)
 

@@ -80,6 +80,29 @@ def labels(
     return labelled
 
 
+def labels_of_sites(
+    words: Sequence[Any], sites: Sequence[tuple[int, ...]], *, batched: bool
+) -> list[Any]:
+    """A label for each site: `words` as they are, or those of the text that stand in it.
+
+    Raises
+    ------
+    ValueError
+        If a site has a word beyond the labels.
+    """
+    if batched:
+        return [labels_of_sites(one, sites, batched=False) for one in words]
+    if len(words) == len(sites):
+        return list(words)
+    last = max(map(max, sites))
+    if len(words) <= last:
+        raise ValueError(
+            f"words must hold a label for each of {len(sites)} sites, or for each word of the "
+            f"text, got {len(words)}"
+        )
+    return [" + ".join(str(words[i]) for i in site) for site in sites]
+
+
 def single(result: HasAxes, name: str) -> float:
     """Give the one figure of a result; `name` is what it is called in the message.
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _ARRAYS = ("value", "per_word", "position", "delta")
-_OPTIONAL = ("upper",)
+_OPTIONAL = ("upper", "site")
 _NAME = "SensitivityResult"
-_FORMAT = 1
+_FORMAT = 2  # 1 knew no sites
 
 
 class HasWords(Protocol):
@@ -52,10 +52,12 @@ class SensitivityResult:
         NaN where the features are zero.
     per_word : (B?, R?, n)
         S_i at every position; NaN where it is masked, not searched, or padding of a shorter text.
+        Where sites of several words were asked for, of every site, (B?, R?, P).
     position : (B?, R?), int64
-        Where S is attained; -1 where S is NaN.
+        Where S is attained, as a place of `per_word`; -1 where S is NaN.
     delta : (B?, R?, d)
-        The change of that word which attains S.
+        The change of that word which attains S; of a site (B?, R?, m, d), with zeros beyond its own
+        words.
     radius : float
         Largest norm a change may have.
     info : dict
@@ -67,6 +69,10 @@ class SensitivityResult:
     upper : (B?, R?, n), optional
         An upper bound of every S_i, from Lipschitz constants: of random features. NaN where
         `per_word` is, and where the activation's constant is not known.
+    site : (B?, R?, m), int64, optional
+        The words of the site at which S is attained, ascending, and -1 beyond them.
+    sites : list of tuple of int, optional
+        The sites that were asked for, in the order of `per_word`.
     """
 
     value: Array
@@ -78,15 +84,22 @@ class SensitivityResult:
     axes: tuple[str, ...] = ()
     words: list[str] | list[list[str]] | None = field(default=None)
     upper: Array | None = None
+    site: Array | None = None
+    sites: list[tuple[int, ...]] | None = None
 
     def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
         """Label every position (one list for each text of a batch); a new result.
+
+        Where sites were asked for, every site: a list of another length than theirs is taken for
+        the words of the text, of which a site gets its own, joined by " + ".
 
         Raises
         ------
         ValueError
             If there are more or fewer labels than words in a text.
         """
+        if self.sites is not None:
+            words = axes.labels_of_sites(words, self.sites, batched="texts" in self.axes)
         return replace(self, words=axes.labels(words, self.per_word, self.axes))
 
     def whole_words(self, texts: HasWords | Sequence[HasWords]) -> SensitivityResult:
@@ -105,6 +118,8 @@ class SensitivityResult:
         ValueError
             If the spans do not fit the number of texts or positions.
         """
+        if self.sites is not None:
+            raise ValueError("whole_words: this result is of sites, which are words already")
         if "texts" in self.axes:
             listed = list(texts) if isinstance(texts, Sequence) else [texts]
             if len(listed) != self.per_word.shape[0]:
@@ -161,7 +176,8 @@ class SensitivityResult:
 
         Its columns are text and draw (their numbers, each only if the result has the axis),
         position, word ("" where the result has no words), S_i, upper (only if there are upper
-        bounds), and worst: whether S is attained there.
+        bounds), site (its positions, only if there are sites, which `position` then numbers), and
+        worst: whether S is attained there.
 
         Raises
         ------
@@ -174,6 +190,8 @@ class SensitivityResult:
         columns["S_i"] = S[known]
         if self.upper is not None:
             columns["upper"] = to_numpy(self.upper)[known]
+        if self.sites is not None:
+            columns["site"] = [" ".join(map(str, self.sites[k])) for k in known[-1]]
         columns["worst"] = known[-1] == to_numpy(self.position)[known[:-1]]
         return frames.frame(columns)
 
@@ -210,13 +228,15 @@ class SensitivityResult:
         The file is replaced as a whole: a reader never sees half of it.
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if self.upper is not None:
-            arrays["upper"] = self.upper
+        for name in _OPTIONAL:
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         meta = {
             "radius": float(self.radius),
             "info": self.info,
             "axes": list(self.axes),
             "words": self.words,
+            "sites": self.sites,
         }
         storage.save_result(path, _NAME, _FORMAT, arrays, meta)
 
@@ -232,12 +252,14 @@ class SensitivityResult:
             If it is not such a file, or of a later version.
         """
         arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, _OPTIONAL)
+        sites = meta.get("sites")
         return cls(
             **arrays,
             radius=meta["radius"],
             info=meta["info"],
             axes=tuple(meta["axes"]),
             words=meta["words"],
+            sites=None if sites is None else [tuple(site) for site in sites],
         )
 
     def __float__(self) -> float:

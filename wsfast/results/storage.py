@@ -97,9 +97,11 @@ def load_result(
     found = meta.get("result", "SensitivityResult")
     if found != name:
         raise ValueError(f"path must hold a {name}, got a {found} in {os.fspath(path)!r}")
-    if meta.get("format") != version:
+    # Later formats of a result only add to it.
+    if meta.get("format") not in range(1, version + 1):
         raise ValueError(
-            f"path must hold a {name} of format {version}, got format {meta.get('format')!r} "
+            f"path must hold a {name} of format {version} or before, got format "
+            f"{meta.get('format')!r} "
             f"in {os.fspath(path)!r}"
         )
     if not set(required) <= set(arrays) <= {*required, *optional}:

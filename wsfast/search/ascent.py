@@ -21,6 +21,12 @@ class Limits(NamedTuple):
 
     radius: float
     tol: float  # steps end where they raise the norm by less than this share
+    balls: int = 1  # that Δ is made of, one after the other
+
+    @property
+    def steps(self) -> tuple[float, int]:
+        """What `Engine.take_step` is told."""
+        return self.radius, self.balls
 
 
 class Point(NamedTuple):
@@ -37,7 +43,7 @@ def explore(
     evaluator, engine = objective.evaluator(start.shape[1]), objective.engine
     climb = Climb.start(start)
     for _ in range(steps):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
     return climb.delta, climb.value
 
 
@@ -59,7 +65,7 @@ def ascend(objective: Objective, start: Point, limits: Limits, steps: int) -> tu
     history: list[Tensor] = []
     done = torch.zeros_like(active, dtype=torch.bool)
     for step in range(1, steps + 1):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
         value = climb.value[:, 0]
         ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
         if bool(ended.any()):
@@ -94,7 +100,7 @@ def ascend_unattended(
     done = torch.zeros_like(start.value, dtype=torch.bool)
     taken = torch.zeros_like(done[0], dtype=torch.int64)
     for step in range(1, steps + 1):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), limits.radius)
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
         value = climb.value[:, 0]
         taken = taken + (~done).any()
         ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
@@ -137,8 +143,9 @@ def adam_on_sphere(
     evaluator = objective.evaluator(1)
     delta = start[:, None].clone()
     best = Point(start.clone(), torch.full_like(start[:, 0], -torch.inf))
-    first = torch.zeros_like(delta)
-    second = torch.zeros_like(delta[..., :1])
+    split = (limits.balls, -1)
+    first = torch.zeros_like(delta.unflatten(-1, split))
+    second = torch.zeros_like(delta[..., :1, None])
     for step in range(steps):
         value, gradient = evaluator.value_and_gradient(delta)
         rose = value[:, 0] > best.value
@@ -146,13 +153,14 @@ def adam_on_sphere(
             torch.where(rose[:, None], delta[:, 0], best.delta),
             torch.where(rose, value[:, 0], best.value),
         )
-        outwards = (gradient * delta).sum(-1, keepdim=True) / limits.radius**2
-        tangent = gradient - outwards * delta
+        upwards, at = gradient.unflatten(-1, split), delta.unflatten(-1, split)
+        outwards = (upwards * at).sum(-1, keepdim=True) / limits.radius**2
+        tangent = upwards - outwards * at
         first = 0.9 * first + 0.1 * tangent
-        second = 0.99 * second + 0.01 * tangent.square().sum(-1, keepdim=True)
+        second = 0.99 * second + 0.01 * tangent.square().sum((-1, -2), keepdim=True)
         size = (second / (1 - 0.99 ** (step + 1))).sqrt()
         move = first / (1 - 0.9 ** (step + 1)) / torch.where(size > 0, size, 1.0)
         decay = 0.5 * (1 + math.cos(math.pi * step / steps))
-        delta = delta + rate * decay * limits.radius * move
-        delta = delta * (limits.radius / delta.norm(dim=-1, keepdim=True))
+        moved = at + rate * decay * limits.radius * move
+        delta = (moved * (limits.radius / moved.norm(dim=-1, keepdim=True))).flatten(-2)
     return best

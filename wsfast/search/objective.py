@@ -19,6 +19,11 @@ class Small(NamedTuple):
     basis: Tensor
 
 
+def of_each_word(basis: Tensor, m: int) -> Tensor:
+    """A basis (m d, m r) of the changes of m words, from one of a word's, (d, r)."""
+    return basis if m == 1 else torch.block_diag(*[basis] * m)
+
+
 class Objective(ABC):
     """A function of Δ (D,) at each of P places.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
-from wsfast._inputs import Inputs, searched
+from wsfast._inputs import Inputs, Places, Site, places
 from wsfast._values import integer, number
 
 DEFAULT_BUDGET = 256 * 2**20
@@ -21,7 +21,8 @@ _RATIO = (1e-140, 1e140)
 class SearchOptions(NamedTuple):
     """Where and how hard to look for a worst case."""
 
-    positions: list[Tensor]  # of each text, int64, ascending: words that were asked for
+    places: list[Places]  # of each text
+    sites: list[Site] | None  # that were asked for; None: single words
     radius: float
     seed: int
     starts: int
@@ -42,7 +43,7 @@ def search_options(
     tol: Any = 1e-4,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
-    chosen = searched(positions, inputs)
+    chosen, sites = places(positions, inputs)
     radius = inputs.d**0.5 if radius is None else number("radius", radius, low=0)
     for b, text in enumerate(inputs.texts):
         size = float(text.detach().abs().max())
@@ -52,7 +53,8 @@ def search_options(
                 f"{radius:.3g} for {size:.3g} in text {b}"
             )
     return SearchOptions(
-        positions=chosen,
+        places=chosen,
+        sites=sites,
         radius=radius,
         seed=_values.seed(seed),
         starts=integer("starts", starts, low=1),

@@ -25,15 +25,17 @@ def random_starts(count: int, d: int, seed: int, like: Tensor) -> Tensor:
 
 
 class Search:
-    """Worst case of an objective over the ball ‖Δ‖ ≤ radius.
+    """Worst case of an objective over the ball ‖Δ‖ ≤ radius, or over a product of balls.
 
     Parameters
     ----------
     options : SearchOptions
+    balls : int
+        That Δ is made of, one after the other.
     """
 
-    def __init__(self, options: SearchOptions) -> None:
-        self.limits = Limits(options.radius, options.tol)
+    def __init__(self, options: SearchOptions, balls: int = 1) -> None:
+        self.limits = Limits(options.radius, options.tol, balls)
         self.starts, self.seed = options.starts, options.seed
         self.max_steps = options.max_steps
         # Steps from every start, before the best goes on alone.
@@ -49,17 +51,21 @@ class Search:
             return max(_GRID_PART, starts + _GRID_STARTS)
         return max(starts, len(_RAY))
 
-    def run(self, objective: Objective) -> tuple[Point, int]:
-        """The best point at each place, and the steps of the ascent that led to it."""
+    def run(self, objective: Objective, more: Tensor | None = None) -> tuple[Point, int]:
+        """The best point at each place, and the steps of the ascent that led to it.
+
+        `more` (P, l, D) are points to start from as well.
+        """
         directions = self._directions(objective)
         small = objective.small()
         if small is None:
-            return self._run(directions, objective, self.max_steps - self.explored)
+            return self._run(directions, objective, self.max_steps - self.explored, more)
         most = min(self.max_steps // 3, self.max_steps - self.explored)
-        point, steps = self._run(directions @ small.basis, small.objective, most)
+        inside = None if more is None else more @ small.basis
+        point, steps = self._run(directions @ small.basis, small.objective, most, inside)
         lifted = Point(point.delta @ small.basis.mT, point.value)
-        polished, more = ascend(objective, lifted, self.limits, self.max_steps - steps)
-        return polished, steps + more
+        polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)
+        return polished, steps + further
 
     def finish(
         self, objective: Objective, start: Point, steps: int, tol: float
@@ -83,9 +89,13 @@ class Search:
             directions = torch.cat([leads, own], 1)
         return directions.to(objective.dtype)
 
-    def _run(self, directions: Tensor, objective: Objective, steps_alone: int) -> tuple[Point, int]:
+    def _run(
+        self, directions: Tensor, objective: Objective, steps_alone: int, more: Tensor | None
+    ) -> tuple[Point, int]:
         limits = self.limits
-        starts = on_sphere(directions, limits.radius).expand(objective.places, -1, -1)
+        starts = on_sphere(directions, *limits.steps).expand(objective.places, -1, -1)
+        if more is not None:
+            starts = torch.cat([starts, more], 1)
         smoothed = objective.smoothed()
         if smoothed:
             led = starts

@@ -58,20 +58,26 @@ def assemble(
     options = asked.options
     count = len(worst)
     like = inputs.texts[0].detach()
-    per_word = like.new_full((count, inputs.length), torch.nan)
+    sites = options.sites
+    widest = 1 if sites is None else max(map(len, sites))
+    columns = inputs.length if sites is None else len(sites)
+    per_word = like.new_full((count, columns), torch.nan)
     value = like.new_full((count,), torch.nan)
     position = like.new_full((count,), -1, dtype=torch.int64)
-    delta = like.new_full((count, inputs.d), torch.nan)
+    site = position.new_full((count, widest), -1)
+    delta = like.new_full((count, widest, inputs.d), torch.nan)
     upper = None if worst[0].upper is None else torch.full_like(per_word, torch.nan)
     for k, one in enumerate(worst):
-        per_word[k, one.at] = _values.fits("S", one.per_word, inputs.dtype)
+        places = options.places[k // (draws or 1)]
+        per_word[k, places.column] = _values.fits("S", one.per_word, inputs.dtype)
         if upper is not None and one.upper is not None:
-            upper[k, one.at] = one.upper.to(inputs.dtype)
+            upper[k, places.column] = one.upper.to(inputs.dtype)
         known = ~one.per_word.isnan()
         if bool(known.any()):
             best = int(one.per_word.masked_fill(~known, -torch.inf).argmax())
-            value[k] = per_word[k, one.at[best]]
-            position[k] = one.at[best]
+            value[k] = per_word[k, places.column[best]]
+            position[k] = places.column[best]
+            site[k] = places.at[best]
             delta[k] = one.delta[best]
     if texts := texts_without_value(value, draws):
         warn(
@@ -80,6 +86,7 @@ def assemble(
         )
     lead = leading_axes(inputs, draws)
     shape = tuple(lead.values())
+    delta_axes = delta.shape[1:] if sites else delta.shape[2:]
     search = {
         "starts": options.starts,
         "max_steps": options.max_steps,
@@ -90,15 +97,18 @@ def assemble(
         value=inputs.give(value.reshape(shape)),
         per_word=inputs.give(per_word.reshape(*shape, -1)),
         position=inputs.give(position.reshape(shape)),
-        delta=inputs.give(delta.reshape(*shape, -1)),
+        delta=inputs.give((delta if sites else delta[:, 0]).reshape(*shape, *delta_axes)),
         radius=math.nan if asked.kind is not None else options.radius,
         info={
             **info,
             "dtype": str(inputs.dtype).removeprefix("torch."),
             "seed": options.seed,
             **(search if asked.kind is None else {}),
+            **({} if sites is None or asked.kind is not None else {"ball": asked.ball}),
             "versions": versions(),
         },
         axes=tuple(lead),
+        site=None if sites is None else inputs.give(site.reshape(*shape, -1)),
+        sites=sites,
         upper=None if upper is None else inputs.give(upper.reshape(*shape, -1)),
     )

@@ -24,6 +24,7 @@ from wsfast.maps.feature_map import FeatureMap
 from wsfast.maps.measure import ROWS, Norm
 from wsfast.maps.network import Network
 from wsfast.maps.random_features import drf_network, rf_network
+from wsfast.perturbation.ball import BALLS
 from wsfast.perturbation.change import BALL, Kind, hide, kind_of
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.search.options import DEFAULT_BUDGET, search_options
@@ -39,6 +40,7 @@ def raf_sensitivity(
     radius: float | None = None,
     perturbation: str | Kind = BALL,
     rows: str = "all",
+    ball: str = "joint",
     weight_fn: str = "softmax",
     normalize: bool = True,
     mask: Any = None,
@@ -80,8 +82,12 @@ def raf_sensitivity(
         number stays the same. "others" is not for the ball.
     weight_fn, normalize, mask, causal
         As in `raf_features`.
-    positions : sequence of int, optional
-        Where a word may change; by default everywhere.
+    ball : {"joint", "each"}, default "joint"
+        Of a site of several words: ‖(Δ_1, …, Δ_m)‖ ≤ radius, so that sites of different length
+        compare; or ‖Δ_k‖ ≤ radius for each of its words.
+    positions : sequence of int, or of sites, optional
+        Where a word may change; by default everywhere. A site is a tuple of positions whose words
+        change together: ``[3, (4, 5)]``. The result then has a value for each site.
     draws : int, optional
         Number R of independent random W; not together with `W`.
     seed : int, default 0
@@ -137,6 +143,7 @@ def raf_sensitivity(
         inputs,
         perturbation,
         rows,
+        ball=ball,
         radius=radius,
         positions=positions,
         seed=seed,
@@ -161,6 +168,7 @@ def word_sensitivity(
     radius: float | None = None,
     perturbation: str | Kind = BALL,
     rows: str = "all",
+    ball: str = "joint",
     mask: Any = None,
     positions: Any = None,
     seed: int = 0,
@@ -181,7 +189,7 @@ def word_sensitivity(
         Takes texts (m, n, d), in the dtype of `X`, and returns features of shape (m, ...), each
         text's from that text alone. A module is called in eval mode, and left in the mode it was
         in; its parameters get no gradient.
-    X, radius, perturbation, rows, positions, seed, starts, max_steps, tol, progress
+    X, radius, perturbation, rows, ball, positions, seed, starts, max_steps, tol, progress
         As in `raf_sensitivity`. In float32 φ's own rounding is all that is left of an S near 1e-6;
         below 1e-4 a warning says so: use float64. With ``perturbation="mask"``, phi is called with
         a keyword argument `mask`, bool (m, n), False at the hidden words, and must keep their rows
@@ -221,6 +229,7 @@ def word_sensitivity(
         inputs,
         perturbation,
         rows,
+        ball=ball,
         radius=radius,
         positions=positions,
         seed=seed,
@@ -241,6 +250,7 @@ def rf_sensitivity(
     k: int | None = None,
     radius: float | None = None,
     perturbation: str | Kind = BALL,
+    ball: str = "joint",
     positions: Any = None,
     draws: int | None = None,
     seed: int = 0,
@@ -268,8 +278,8 @@ def rf_sensitivity(
         Largest ‖Δ‖; by default √d, as in the paper.
     perturbation : {"ball", "zero", "mean"} or callable, default "ball"
         As in `raf_sensitivity`; these features cannot hide a word.
-    positions : sequence of int, optional
-        Where a word may change; by default everywhere.
+    ball, positions
+        As in `raf_sensitivity`.
     seed : int, default 0
         Of random V and of the starts of the search.
     starts : int, default 4
@@ -312,7 +322,7 @@ def rf_sensitivity(
     """
     inputs = _inputs.texts(X)
     network = rf_network(V, inputs, activation, k, draws)
-    given = {"radius": radius, "positions": positions, "seed": seed, "starts": starts}
+    given = {"radius": radius, "positions": positions, "seed": seed, "starts": starts, "ball": ball}
     given |= {"max_steps": max_steps, "tol": tol}
     return _of_network("rf", inputs, network, perturbation, given, backend, progress)
 
@@ -327,6 +337,7 @@ def drf_sensitivity(
     k: int | None = None,
     radius: float | None = None,
     perturbation: str | Kind = BALL,
+    ball: str = "joint",
     positions: Any = None,
     draws: int | None = None,
     seed: int = 0,
@@ -340,7 +351,7 @@ def drf_sensitivity(
 
     Parameters
     ----------
-    X, radius, perturbation, positions, seed, starts, max_steps, tol, backend, progress
+    X, radius, perturbation, ball, positions, seed, starts, max_steps, tol, backend, progress
         As in `rf_sensitivity`.
     V, depth, activation, k, draws
         As in `drf_features`.
@@ -368,7 +379,7 @@ def drf_sensitivity(
     """
     inputs = _inputs.texts(X)
     network = drf_network(V, inputs, depth, activation, k, draws)
-    given = {"radius": radius, "positions": positions, "seed": seed, "starts": starts}
+    given = {"radius": radius, "positions": positions, "seed": seed, "starts": starts, "ball": ball}
     given |= {"max_steps": max_steps, "tol": tol}
     return _of_network("drf", inputs, network, perturbation, given, backend, progress)
 
@@ -409,13 +420,16 @@ def _of_network(
     return _sensitivity(inputs, maps, asked, perturbation, progress)
 
 
-def _asked(inputs: Inputs, perturbation: Any, rows: Any, **given: Any) -> Asked:
+def _asked(
+    inputs: Inputs, perturbation: Any, rows: Any, ball: Any = "joint", **given: Any
+) -> Asked:
     """What is asked for, checked; `given` are the arguments of `search_options`."""
     kind = kind_of(perturbation, given.get("radius"))
     measure = Norm(_values.one_of("rows", rows, ROWS))
     if kind is None and measure != Norm():
         raise ValueError(f"rows must be 'all' with perturbation='ball', got {rows!r}")
-    return Asked(search_options(inputs, **given), kind, measure)
+    _values.one_of("ball", ball, BALLS)
+    return Asked(search_options(inputs, **given), kind, measure, ball)
 
 
 def _sensitivity(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
-from wsfast._inputs import Inputs, words_among
+from wsfast._inputs import Inputs, Places, words_among
 from wsfast._progress import Progress, progress_bar
 from wsfast.maps.draws import Draws
 from wsfast.maps.feature_map import PreparedText
@@ -21,13 +21,12 @@ from wsfast.search.search import Search
 
 
 class WorstCase(NamedTuple):
-    """What was found for one text and one draw, at p positions."""
+    """What was found for one text and one draw, at P places."""
 
-    per_word: Tensor  # (p,) S_i, float64
-    delta: Tensor  # (p, d)
-    at: Tensor  # (p,) int64, where in the text
+    per_word: Tensor  # (P,) S_i, float64
+    delta: Tensor  # (P, m, d)
     steps: int
-    upper: Tensor | None = None  # (p,) upper bounds of S_i, float64
+    upper: Tensor | None = None  # (P,) upper bounds of S_i, float64
 
 
 class Asked(NamedTuple):
@@ -36,6 +35,11 @@ class Asked(NamedTuple):
     options: SearchOptions
     kind: Kind | None = None  # None: every Δ of the ball is searched
     measure: Norm = Norm()
+    ball: str = "joint"
+
+    def balls(self, sites: Sites) -> int:
+        """How many balls a change of these sites is searched in."""
+        return sites.words if self.ball == "each" else 1
 
 
 def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -> list[WorstCase]:
@@ -44,8 +48,8 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
     found: list[list[WorstCase]] = [[] for _ in inputs.texts]
     words = [text[keep].detach() for text, keep in zip(inputs.texts, inputs.masks, strict=True)]
     total = len(draws.numbers) * sum(
-        draws.work(len(text), inputs.d, len(at))
-        for text, at in zip(words, options.positions, strict=True)
+        draws.work(len(text), inputs.d, len(of_text.column))
+        for text, of_text in zip(words, options.places, strict=True)
     )
     large = draws.unit == "number"
     with torch.no_grad(), progress_bar(total, draws.unit, progress, large=large) as bar:
@@ -53,70 +57,117 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
             map_ = draws.make(draw)
             with map_.ready():
                 texts = map_.prepare(words, draws.engine, options.memory_budget, bar)
-                for text, of_text, keep, at in zip(
-                    texts, found, inputs.masks, options.positions, strict=True
+                for text, of_text, keep, places in zip(
+                    texts, found, inputs.masks, options.places, strict=True
                 ):
-                    of_text.append(worst_case(text, words_among(keep, at), at, asked, bar))
+                    of_text.append(_of_places(text, places, keep, asked, bar))
     return [one for of_text in found for one in of_text]
 
 
-def worst_case(
-    text: PreparedText, index: Tensor, at: Tensor, asked: Asked, bar: Progress
+def _of_places(
+    text: PreparedText, places: Places, keep: Tensor, asked: Asked, bar: Progress
 ) -> WorstCase:
-    """The words `index` of a text, which stand at `at` in the user's text."""
+    """The places of a text whose mask is `keep`, those of as many words together."""
+    counts = (places.at >= 0).sum(1)
+    found = []
+    for m in counts.unique().tolist() or [1]:
+        which = (counts == m).nonzero()[:, 0]
+        sites = Sites(words_among(keep, places.at[which, :m]))
+        found.append((which, worst_case(text, sites, asked, bar)))
+    if len(found) == 1:
+        return found[0][1]
+    # Back into the order of the places; Δ of a site with fewer words ends with zeros.
+    widest = places.at.shape[1]
+    order = torch.cat([which for which, _ in found]).argsort()
+    columns = zip(*(_padded(worst, widest) for _, worst in found), strict=True)
+    per_word, delta, upper = (torch.cat(column)[order] for column in columns)
+    steps = max(worst.steps for _, worst in found)
+    return WorstCase(per_word, delta, steps, None if found[0][1].upper is None else upper)
+
+
+def _padded(worst: WorstCase, m: int) -> tuple[Tensor, Tensor, Tensor]:
+    """S_i, Δ of m words and the upper bounds, if there are any."""
+    missing = m - worst.delta.shape[1]
+    delta = torch.nn.functional.pad(worst.delta, (0, 0, 0, missing))
+    return worst.per_word, delta, worst.per_word if worst.upper is None else worst.upper
+
+
+def worst_case(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> WorstCase:
+    """What is worst at each of the sites of a text."""
     options = asked.options
     if (unit := text.unit) != 1:
         inside = asked._replace(options=options._replace(radius=options.radius / unit))
-        worst = worst_case(text.in_units(unit), index, at, inside, bar)
+        worst = worst_case(text.in_units(unit), sites, inside, bar)
         delta = (worst.delta * unit).to(text.dtype)
-        return worst._replace(delta=within(delta, options.radius) if asked.kind is None else delta)
+        if asked.kind is None:
+            delta = within(delta, options.radius, asked.balls(sites))
+        return worst._replace(delta=delta)
     norm = text.norm
     searched = asked.kind is None
-    if len(index) == 0 or float(norm) == 0 or (searched and options.radius == 0):
-        bar.update(len(index) * text.work_of_place)
-        none = torch.zeros(len(index), dtype=torch.float64, device=text.X.device) / norm
-        delta = torch.zeros(len(index), text.d, dtype=text.dtype, device=text.X.device)
-        return WorstCase(none, delta, at, 0, none if text.bounded and searched else None)
-    sites = Sites.of_words(index)
+    if len(sites) == 0 or float(norm) == 0 or (searched and options.radius == 0):
+        bar.update(len(sites) * text.work_of_place)
+        none = torch.zeros(len(sites), dtype=torch.float64, device=text.X.device) / norm
+        delta = torch.zeros(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
+        return WorstCase(none, delta, 0, none if text.bounded and searched else None)
     if asked.kind is None:
-        return _searched(text, sites, at, asked, bar)
+        return _searched(text, sites, asked, bar)
     change = checked_change(asked.kind(text.X, sites.at), sites, text)
     per_word = text.verified(sites, change, asked.measure) / norm
-    bar.update(len(index) * text.work_of_place)
-    return WorstCase(per_word, _delta(text, sites, change), at, 0)
+    bar.update(len(sites) * text.work_of_place)
+    return WorstCase(per_word, _delta(text, sites, change), 0)
 
 
-def _searched(
-    text: PreparedText, sites: Sites, at: Tensor, asked: Asked, bar: Progress
-) -> WorstCase:
+def _searched(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> WorstCase:
     """The worst Δ of the ball at each place."""
-    options, radius = asked.options, asked.options.radius
-    search = Search(options)
+    radius, balls = asked.options.radius, asked.balls(sites)
+    delta, upper, steps = _largest(text, sites, asked, bar)
+    delta = within(delta, radius, balls)
+    change = Change(add=delta[:, None].to(text.X.dtype))
+    per_word = text.verified(sites, change, asked.measure) / text.norm
+    return WorstCase(per_word, delta, steps, None if upper is None else upper / text.norm)
+
+
+def _largest(
+    text: PreparedText, sites: Sites, asked: Asked, bar: Progress
+) -> tuple[Tensor, Tensor | None, int]:
+    """The Δ (P, m, d) found, upper bounds of the norm (P,) if there are any, and steps."""
+    radius, balls = asked.options.radius, asked.balls(sites)
+    search = Search(asked.options, balls)
+    more = None if sites.words == 1 else _of_single_words(text, sites, asked)
     # Into one array: small results kept between large temporaries fragment the heap.
-    delta = torch.empty(len(sites), text.d, dtype=text.dtype, device=text.X.device)
+    delta = torch.empty(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
     uppers, steps, first = [], 0, 0
     for part in text.parts(sites, search):
-        point, taken = search.run(text.objective(part, asked.measure, radius))
-        delta[first : first + len(part)] = point.delta
+        here = slice(first, first + len(part))
+        objective = text.objective(part, asked.measure, radius)
+        own = None if more is None else more[here].to(objective.dtype)
+        point, taken = search.run(objective, own)
+        delta[here] = point.delta.unflatten(-1, (sites.words, -1))
         first += len(part)
         if text.bounded:
-            uppers.append(text.upper(part, radius))
+            uppers.append(text.upper(part, radius, balls))
         steps = max(steps, taken)
         bar.update(len(part) * text.work_of_place)
-    delta = within(delta, radius)
-    change = Change(add=delta[:, None, None].to(text.X.dtype))
-    per_word = text.verified(sites, change, asked.measure) / text.norm
-    upper = torch.cat(uppers) / text.norm if uppers else None
-    return WorstCase(per_word, delta, at, steps, upper)
+    return delta, torch.cat(uppers) if uppers else None, steps
+
+
+def _of_single_words(text: PreparedText, sites: Sites, asked: Asked) -> Tensor:
+    """What is worst of each word of a site alone, (P, m, m d): none of them is to be missed."""
+    words, which = sites.at.unique(return_inverse=True)
+    with progress_bar(0, "word", False) as bar:
+        single, _, _ = _largest(text, Sites.of_words(words), asked, bar)
+    each = torch.eye(sites.words, dtype=single.dtype, device=single.device)
+    return (each[..., None] * single[which, 0][:, None]).flatten(2)
 
 
 def _delta(text: PreparedText, sites: Sites, change: Change) -> Tensor:
-    """Δ (P, d) that a known change is, in the dtype of the text; NaN for hidden words."""
+    """Δ (P, m, d) that a known change is, in the dtype of the text; NaN for hidden words."""
     if change.add is not None:
-        return change.add[:, 0, 0].to(text.dtype)
+        return change.add[:, 0].to(text.dtype)
     if change.put is not None:
-        return (change.put[:, 0, 0] - text.X[sites.index]).to(text.dtype)
-    return torch.full((len(sites), text.d), math.nan, dtype=text.dtype, device=text.X.device)
+        return (change.put[:, 0] - text.X[sites.at]).to(text.dtype)
+    shape = (*sites.at.shape, text.d)
+    return torch.full(shape, math.nan, dtype=text.dtype, device=text.X.device)
 
 
 def checked_change(change: object, sites: Sites, text: PreparedText) -> Change:

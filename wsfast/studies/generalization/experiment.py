@@ -165,12 +165,14 @@ def experiment(
         tol=tol,
         memory_budget=memory_budget,
     )
+    if options.sites is not None:
+        raise ValueError(f"positions must be single words here, got sites: {positions!r}")
     y = signs("y", y, len(inputs.texts), inputs.device, one=True)
     given = MapOptions(weights, k, depth, activation, draws, backend)
     maps = draws_of(map, inputs, given, options.seed, options.memory_budget)
     shown = _values.flag("progress", progress)
     trials = torch.stack(inputs.texts).detach()
-    total = len(y) * len(maps.numbers) * asked.searches * len(options.positions[0])
+    total = len(y) * len(maps.numbers) * asked.searches * len(options.places[0].column)
     of_draws = []
     with torch.no_grad(), progress_bar(total, "word", shown) as bar:
         for draw in maps.numbers:
@@ -217,7 +219,7 @@ def _of_draw(
                 loss = sample.loss(name, training)
                 if key not in minimised:
                     minimised[key] = minimise(
-                        text, loss, options.positions[t], options, trials[t, 0], bar
+                        text, loss, options.places[t].column, options, trials[t, 0], bar
                     )
                 found = minimised[key]
                 result.changes.append(found.change)

@@ -94,7 +94,7 @@ def minimise(
         steps += more
     best = int(point.value.argmax())
     site = Sites.of_words(index[best, None])
-    delta = within(point.delta[best, None].to(like), options.radius)[0]
+    delta = within(point.delta[best, None, None].to(like), options.radius)[0, 0]
 
     def features(t: float) -> Tensor:
         by = t * delta.to(text.X.dtype)
