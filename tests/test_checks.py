@@ -115,13 +115,13 @@ TABLE = [
     ("delta", ["raf_delta_norms"], [
         type_error(DELTA.double(), "delta must have the dtype of X"),
         value_error(
-            torch.ones(1, 3), r"delta must have shape \(m, 2\) or \(3, m, 2\), m >= 1, got \(1, 3\)"
+            torch.ones(1, 3), r"delta must have shape \(s, 2\) or \(3, s, 2\), s >= 1, got \(1, 3\)"
         ),
         value_error(torch.ones(2), r"delta must have shape.*got \(2,\)"),
         value_error(torch.ones(0, 2), r"delta must have.*got \(0, 2\)"),
         value_error(torch.ones(2, 5, 2), r"got \(2, 5, 2\)"),
         value_error(torch.ones(1, 3, 5, 2), r"got \(1, 3, 5, 2\)"),
-        value_error(torch.ones(3, 3, 5, 2), r"or \(4, 3, m, 2\), .* got \(3, 3, 5, 2\)", X=FOUR),
+        value_error(torch.ones(3, 3, 5, 2), r"or \(4, 3, s, 2\), .* got \(3, 3, 5, 2\)", X=FOUR),
     ]),
     ("delta", AT, [
         type_error(DELTA[0].double(), "delta must have the dtype of X"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,15 +160,16 @@ def every_text_has_a_word(mask: Tensor) -> None:
         )
 
 
-def position(value: Any, inputs: Inputs) -> int:
-    """A position that is a word in every text."""
+def site(value: Any, inputs: Inputs) -> Site:
+    """A position, or several, of words of every text."""
     shortest = min(text.shape[0] for text in inputs.texts)
-    index = integer("position", value, low=0, high=shortest - 1)
+    found = _site("position", value, shortest)
     for b, mask in enumerate(inputs.masks):
-        if not bool(mask[index]):
-            where = f" in text {b}" if inputs.batched else ""
-            raise ValueError(f"position must be that of a word, got {index}, masked{where}")
-    return index
+        for index in found:
+            if not bool(mask[index]):
+                where = f" in text {b}" if inputs.batched else ""
+                raise ValueError(f"position must be that of a word, got {index}, masked{where}")
+    return found
 
 
 def _positions(value: Any, inputs: Inputs) -> list[int]:
@@ -190,11 +191,20 @@ def _positions(value: Any, inputs: Inputs) -> list[int]:
 
 def searched(positions: Any, inputs: Inputs) -> list[Tensor]:
     """The words of each text, int64, ascending, that stand at `positions`."""
+    plain_tensors(inputs)
+    return _words_at(positions, inputs)
+
+
+def plain_tensors(inputs: Inputs) -> None:
+    """Raise ValueError for a transform of torch.func, or a tangent: a search looks at values."""
     if transformed(*inputs.texts):
         raise ValueError(
             "X must be plain tensors, got a transform of torch.func or a tangent: a search looks "
             "at values"
         )
+
+
+def _words_at(positions: Any, inputs: Inputs) -> list[Tensor]:
     wanted = torch.zeros(inputs.length, dtype=torch.bool, device=inputs.device)
     wanted[_positions(positions, inputs)] = True
     return [(keep & wanted[: len(keep)]).nonzero()[:, 0] for keep in inputs.masks]
@@ -206,21 +216,36 @@ class Places(NamedTuple):
     at: Tensor  # (P, m) int64, ascending in a site; -1 beyond the words of one that has fewer
     column: Tensor  # (P,) int64, where the value of each stands in a result
 
+    def alike(self, keep: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Those of as many words: which (P',) they are, and `at` (P', m) counted among the words.
+
+        `keep` is the mask of the text. There is at least one group, which may be empty.
+        """
+        counts = (self.at >= 0).sum(1)
+        for m in counts.unique().tolist() or [1]:
+            which = (counts == m).nonzero()[:, 0]
+            yield which, words_among(keep, self.at[which, :m])
+
 
 Site: TypeAlias = "tuple[int, ...]"
 """Positions that change together, ascending."""
 
 
-def places(positions: Any, inputs: Inputs) -> tuple[list[Places], list[Site] | None]:
+def places(
+    positions: Any, inputs: Inputs, *, transforms: bool = False
+) -> tuple[list[Places], list[Site] | None]:
     """The places of each text that `positions` names, and the sites, where it names several words.
 
-    A site that is not all words of a text is left out there.
+    A site that is not all words of a text is left out there. `transforms` of torch.func may be what
+    asks.
     """
     several = isinstance(positions, (list, tuple)) and any(map(_is_several, positions))
+    if not transforms:
+        plain_tensors(inputs)
     if not several:
-        return [Places(at[:, None], at) for at in searched(positions, inputs)], None
-    searched(None, inputs)
-    sites = [_site(f"positions[{k}]", one, inputs) for k, one in enumerate(positions)]
+        return [Places(at[:, None], at) for at in _words_at(positions, inputs)], None
+    length = inputs.length
+    sites = [_site(f"positions[{k}]", one, length) for k, one in enumerate(positions)]
     widest = max(map(len, sites))
     table = torch.tensor([[*site, *[-1] * (widest - len(site))] for site in sites])
     table = table.to(inputs.device)
@@ -237,15 +262,14 @@ def _is_several(entry: Any) -> bool:
     return isinstance(entry, (list, tuple, range, np.ndarray, Tensor)) and np.ndim(entry) > 0
 
 
-def _site(name: str, value: Any, inputs: Inputs) -> Site:
-    """One site: a position, or several."""
+def _site(name: str, value: Any, length: int) -> Site:
+    """One site of texts of so many words: a position, or several."""
     if not _is_several(value):
-        value = (value,)
+        return (integer(name, value, low=0, high=length - 1),)
     values = list(value)
     if not values:
         raise ValueError(f"{name} must hold at least one position, got none")
-    high = inputs.length - 1
-    found = [integer(f"{name}[{k}]", one, low=0, high=high) for k, one in enumerate(values)]
+    found = [integer(f"{name}[{k}]", one, low=0, high=length - 1) for k, one in enumerate(values)]
     if len({*found}) < len(found):
         raise ValueError(f"{name} must hold positions that differ, got {found}")
     return tuple(sorted(found))

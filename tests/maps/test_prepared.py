@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -89,19 +89,30 @@ def feature_map(name: str, X: Tensor, W: Tensor, backend: str) -> FeatureMap:
     return RandomMap(network, 0, seed=3, engine=engine_of(backend))
 
 
-def prepared(name: str, X: Tensor, W: Tensor, backend: str, budget: int = BUDGET) -> Both:
+def sites_of(n: int, m: int) -> Sites:
+    """Every word of n, or some dozen sites of m words that overlap."""
+    return Sites(torch.tensor(list(combinations(range(n), m))[:12]))
+
+
+def prepared(
+    name: str, X: Tensor, W: Tensor, backend: str, budget: int = BUDGET, m: int = 1
+) -> Both:
     map_ = feature_map(name, X, W, backend)
     (text,) = map_.prepare([X], engine_of(backend), budget)
     defined = PreparedText(map_, X, engine_of("reference"), budget)
-    return Both(text, defined, Sites.of_words(torch.arange(len(X))))
+    return Both(text, defined, sites_of(len(X), m))
 
 
 def all_texts(name: str, backend: str, dtype: torch.dtype = torch.float64) -> dict[str, Both]:
-    """The texts that have features at all."""
+    """The texts that have features at all, with sites of one word, of several, and of all."""
     hard = texts(dtype)
     if name not in ATTENTION:  # what is hard for attention is not for them
         hard = {key: hard[key] for key in ("plain", "one word")}
-    found = {key: prepared(name, *pair, backend) for key, pair in hard.items()}
+    found = {
+        f"{key}, {m} together": prepared(name, *pair, backend, m=m)
+        for key, pair in hard.items()
+        for m in sorted({1, min(2, len(pair[0])), min(3, len(pair[0])), len(pair[0])})
+    }
     return {key: both for key, both in found.items() if float(both.defined.norm) > 0}
 
 
@@ -109,16 +120,17 @@ def changes_of(both: Both) -> dict[str, Change]:
     """Changes of every kind that the map takes, one of each place or several."""
     X, at = both.text.X, both.sites.at
     n, d = X.shape
+    P, m = at.shape
     generator = torch.Generator().manual_seed(n * d)
-    by = torch.randn(n, 3, 1, d, generator=generator, dtype=torch.float64).to(X)
+    by = torch.randn(P, 3, m, d, generator=generator, dtype=torch.float64).to(X)
     by[:, 1] *= 1e-3
-    by[:, 2] = -X[:, None]
+    by[:, 2] = -X[at]
     found = {
         "add": Change(add=by),
         "put": Change(put=by[:, :1]),
         "put several": Change(put=by),
         "put next to nothing": Change(put=1e-18 * by[:, :1]),  # ReLU sees where it points
-        "put what is there": Change(put=X[:, None, None]),
+        "put what is there": Change(put=X[at][:, None]),
         **{name: kind(X, at) for name, kind in KINDS.items()},
     }
     if not both.text.map.hides:
@@ -205,8 +217,9 @@ def test_what_is_measured(name, backend, dtype):
 @pytest.mark.deep
 @every_map
 def test_a_small_budget_changes_nothing(name, backend):
-    both = prepared(name, *texts(torch.float64)["saturated"], backend, budget=1)
-    check_measures(both, torch.float64)
+    for m in (1, 2):
+        both = prepared(name, *texts(torch.float64)["saturated"], backend, budget=1, m=m)
+        check_measures(both, torch.float64)
 
 
 @pytest.mark.deep
@@ -255,14 +268,14 @@ def test_the_winner_is_sought_again_where_the_definition_says_less():
 def test_what_a_search_climbs(name, backend):
     """The objective of a measure, and of one that no map knows, and their gradients."""
     for key, both in all_texts(name, backend).items():
-        n, d = both.text.X.shape
-        generator = torch.Generator().manual_seed(n)
-        delta = 0.7 * torch.randn(n, 2, d, generator=generator, dtype=torch.float64)
+        (P, m), d = both.sites.at.shape, both.text.d
+        generator = torch.Generator().manual_seed(P)
+        delta = 0.7 * torch.randn(P, 2, m * d, generator=generator, dtype=torch.float64)
         for measure, size in measures(both):
             exact = both.text.defined(both.sites, measure, 1.0)
             value, slope = exact.evaluator(2).value_and_gradient(delta)
             given = both.text.objective(both.sites, measure, 1.0)
-            assert (given.places, given.width, given.dtype) == (n, d, torch.float64)
+            assert (given.places, given.width, given.dtype) == (P, m * d, torch.float64)
             got, gradient = given.evaluator(2).value_and_gradient(delta)
             scale = size * both.unit
             error = (got - value).abs() / value.abs().clamp(min=scale)

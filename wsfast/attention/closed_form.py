@@ -77,14 +77,14 @@ def own_attention(state: PositionState | OwnRows, r: Tensor) -> tuple[Tensor, Te
 _DOUBT = {torch.float32: 3e-2, torch.float64: 6e-5}
 
 
-def doubtful(state: PositionState | OwnRows, r: Tensor) -> Tensor:
+def doubtful(state: PositionState | OwnRows, r: Tensor, share: float | None = None) -> Tensor:
     """Where rounding of the scores may be all there is of the new weights of row i, (P, s)."""
     fn, logit = state.weight_fn, state.own_logit[:, None]
     if fn.exponential or not fn.normalize:
         return torch.zeros(r.shape[:2], dtype=torch.bool, device=r.device)
     total = fn.value(logit + r).sum(-1)
     terms = (logit.abs() + r.abs()).masked_fill(logit <= NEVER / 2, 0.0)  # not of unseen words
-    return total < _DOUBT[r.dtype] * terms.sum(-1)
+    return total < (_DOUBT[r.dtype] if share is None else share) * terms.sum(-1)
 
 
 class Scores(NamedTuple):

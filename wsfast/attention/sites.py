@@ -22,8 +22,13 @@ from wsfast.attention.weight_fn import WeightFn
 # Numbers of the c_jk that are formed together.
 _TOGETHER = 1 << 21
 
-# Beyond, a share of the attention after the change is not told by that before it.
+# A change of attention is told by the attention before it while scores rise by no more than so
+# much, and while so much of the weights is kept.
 _FAR = 30.0
+_KEPT = 0.5
+
+# A sum of weights, in terms of its scores, whose shares rounding may spoil.
+_DOUBT = 3e-2
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class SiteState:
     # Rows, (P, n).
     share: Tensor  # attention on the words outside, 1 - Σ a_k; 1 where there is no attention
     rest: Tensor  # sum of their weights (ReLU)
+    total: Tensor  # of all weights (ReLU)
     inv_rest: Tensor
     mean: Tensor  # int64, which of `means`
     reach: Tensor  # size of what c_jk is a difference of
@@ -136,6 +142,7 @@ def prepare_sites(rows: Rows, at: Tensor, W: Tensor) -> SiteState:
         other = torch.zeros_like(outer).masked_fill(alone, NEVER)
         shares = torch.cat([logit, other[:, None]], 1).softmax(1)
         a, share, rest = shares[:, :m], shares[:, m], torch.zeros_like(outer)
+        total = torch.ones_like(outer)
     else:
         logit, rest = score, rest * outside if fn.normalize else torch.zeros_like(rest)
         weight = fn.value(score)
@@ -164,6 +171,7 @@ def prepare_sites(rows: Rows, at: Tensor, W: Tensor) -> SiteState:
         b=b,
         share=share,
         rest=rest,
+        total=total,
         inv_rest=inv_rest,
         mean=mean,
         reach=reach * inv_rest,
@@ -285,7 +293,8 @@ def _moved(state: SiteState, t: Tensor) -> tuple[Tensor, Tensor]:
         total = (-T).exp() + (a * gain).sum(2, keepdim=True)
         between = [(a * (g - gain)).sum(2) for _, g in _each(gain)]
         change = a * (share * gain + torch.stack(between, 2)) / total
-        return alpha, torch.where(highest <= _FAR, change, alpha - a)
+        close = (highest <= _FAR) & (total >= _KEPT * (-T).exp())
+        return alpha, torch.where(close, change, alpha - a)
     weight, gain = fn.value(logit + t), fn.change(logit, t)
     if not fn.normalize:
         return weight, gain
@@ -294,7 +303,9 @@ def _moved(state: SiteState, t: Tensor) -> tuple[Tensor, Tensor]:
     # For k = l exactly 0, where a sum over all l would leave rounding.
     between = [(a * g - a[:, :, k : k + 1] * gain).sum(2) for k, g in _each(gain)]
     change = (share * gain + torch.stack(between, 2)) * inv
-    return weight * inv, torch.where(total > 0, change, -a)
+    # What is left of weights that were larger is rounding of their differences.
+    fell = total < _KEPT * state.total[:, None, None]
+    return weight * inv, torch.where(fell, weight * inv - a, change)
 
 
 def _each(gain: Tensor) -> list[tuple[int, Tensor]]:
@@ -307,25 +318,44 @@ def squared_norms(state: SiteState, delta: Tensor, *, own: bool = True) -> tuple
 
     Of all rows or, without `own`, of those outside the site.
     """
-    m = delta.shape[2]
     by = _products(state, delta)
     alpha, q = _moved(state, by.t)
-    lengths = delta @ delta.mT
-    gram = state.gram[:, None]
-    moved = (alpha * (lengths @ alpha)).sum(2)
-    crossed = (alpha * (by.word @ q - by.mean * q.sum(2, keepdim=True))).sum(2)
-    shifted = torch.stack([(gram[:, :, k] * q).sum(2) for k in range(m)], 2)
-    others = state.others[:, None]
-    norm2 = (moved + 2 * crossed + (q * shifted).sum(2)) * others
+    norm2 = _of_others(state, delta, by, alpha, q)
     reach = (q.abs().sum(2) * state.reach[:, None]).square()
     length = (alpha * delta.norm(dim=-1, keepdim=True)).sum(2).square()
-    size = ((reach + length) * others).sum(-1)
+    size = ((reach + length) * state.others[:, None]).sum(-1)
     if not own:
-        return norm2.sum(-1), size
+        return norm2, size
     moved, by_delta, doubt = _own_change(state, delta, by.r)
     squared = (moved + by_delta).square().sum((-1, -3))
     own_size = (moved.square() + by_delta.square()).sum((-1, -3))
-    return norm2.sum(-1) + squared, (size + own_size).masked_fill(doubt.any(1), torch.inf)
+    return norm2 + squared, (size + own_size).masked_fill(doubt.any(1), torch.inf)
+
+
+def searched(state: SiteState, delta: Tensor) -> Tensor:
+    """The square of the norm alone, as a search asks for it."""
+    by = _products(state, delta)
+    moved, by_delta, _ = _own_change(state, delta, by.r)
+    own = (moved + by_delta).square().sum((-1, -3))
+    return _of_others(state, delta, by, *_moved(state, by.t)) + own
+
+
+def _of_others(state: SiteState, delta: Tensor, by: _Products, alpha: Tensor, q: Tensor) -> Tensor:
+    """The square (P, s) of the change of the rows outside the site."""
+    crossed = alpha @ alpha.mul(state.others[:, None, None]).mT  # Σ_j α_jk α_jl
+    moved = (crossed * (delta @ delta.mT)).sum((-1, -2))
+    q_others = q * state.others[:, None, None]
+    turned = (alpha @ q_others.mT * by.word).sum((-1, -2))
+    turned = turned - (alpha * by.mean * q_others.sum(2, keepdim=True)).sum((-1, -2))
+    gram = state.gram[:, None]
+    m = delta.shape[2]
+    shifted = sum(
+        (q_others[:, :, k] * q[:, :, other] * gram[:, :, k, other]).sum(-1)
+        * (1 if k == other else 2)
+        for k in range(m)
+        for other in range(k, m)
+    )
+    return moved + 2 * turned + shifted
 
 
 def _own_change(state: SiteState, delta: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -335,7 +365,8 @@ def _own_change(state: SiteState, delta: Tensor, r: Tensor) -> tuple[Tensor, Ten
     weight, change = (x.unflatten(0, (P, m)) for x in own_attention(state.own, flat))
     at = state.at[:, None, None].expand(-1, m, s, -1)
     by_delta = torch.einsum("pksl,psld->pksd", weight.gather(-1, at), delta)
-    return change @ state.words, by_delta, doubtful(state.own, flat).unflatten(0, (P, m))
+    doubt = doubtful(state.own, flat, _DOUBT).unflatten(0, (P, m))
+    return change @ state.words, by_delta, doubt
 
 
 def deltas(state: SiteState, delta: Tensor) -> Tensor:

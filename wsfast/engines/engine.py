@@ -162,9 +162,7 @@ class Engine:
     def site_norms(self, state: SiteState) -> Evaluator:
         """Evaluator of ‖φ(X') - φ(X)‖² at sites of m words, for Δ (P, s, m d)."""
         m = state.at.shape[1]
-        return _ByAutograd(
-            lambda delta: sites.squared_norms(state, delta.unflatten(-1, (m, -1)))[0]
-        )
+        return _ByAutograd(lambda delta: sites.searched(state, delta.unflatten(-1, (m, -1))))
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         """Evaluator of ⟨φ(X^i(Δ)) - φ(X), Θ⟩, likewise."""

@@ -180,7 +180,7 @@ class PreparedText:
     def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
         """`sites` in parts that are searched together; places do not depend on one another."""
         # In parts also for the bar and for Ctrl-C.
-        at_once = max(1, self.texts_at_once // (search.starts + sites.words - 1))
+        at_once = max(1, self.texts_at_once // (search.starts + sites.words))
         yield from map(Sites, sites.at.split(at_once))
 
     def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:

@@ -13,6 +13,9 @@ from wsfast.search.options import SearchOptions
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
 
+# Starts of its own that a search keeps where it is given others.
+_LEAST = 2
+
 # For d ≤ 2: starts that a grid of the ball gives, and points of it evaluated together.
 _GRID_STARTS = 4
 _GRID_PART = 128
@@ -54,7 +57,7 @@ class Search:
     def run(self, objective: Objective, more: Tensor | None = None) -> tuple[Point, int]:
         """The best point at each place, and the steps of the ascent that led to it.
 
-        `more` (P, l, D) are points to start from as well.
+        `more` (P, l, D) are points to start from, in place of as many random ones.
         """
         directions = self._directions(objective)
         small = objective.small()
@@ -95,7 +98,7 @@ class Search:
         limits = self.limits
         starts = on_sphere(directions, *limits.steps).expand(objective.places, -1, -1)
         if more is not None:
-            starts = torch.cat([starts, more], 1)
+            starts = torch.cat([starts[:, : max(_LEAST, starts.shape[1] - more.shape[1])], more], 1)
         smoothed = objective.smoothed()
         if smoothed:
             led = starts

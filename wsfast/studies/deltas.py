@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from wsfast import _inputs, _values
-from wsfast._inputs import Inputs, Texts
+from wsfast._inputs import Inputs, Site, Texts, words_among
 from wsfast._precision import at_full_precision, untraced
 from wsfast._transforms import padded
 from wsfast._values import Array, differentiable, finite, match, real_tensor, shape_of
@@ -24,16 +25,17 @@ from wsfast.studies.worst_case import checked_change
 
 
 @untraced
-def perturb(X: Texts, position: int, delta: Array) -> Any:
+def perturb(X: Texts, position: int | Sequence[int], delta: Array) -> Any:
     """X^i(Δ): the text with Δ added to the word at `position`.
 
     Parameters
     ----------
     X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
-    position : int
-        From 0 to n - 1 (of the shortest text).
+    position : int, or sequence of int
+        From 0 to n - 1 (of the shortest text); several words change together.
     delta : Tensor or ndarray, shape (d,) or (B, d)
-        One Δ for every text, or one for each, in the dtype of `X`.
+        One Δ for every text, or one for each, in the dtype of `X`. For m positions (m, d) or (B, m,
+        d), in ascending order of the positions.
 
     Returns
     -------
@@ -46,12 +48,12 @@ def perturb(X: Texts, position: int, delta: Array) -> Any:
         For a wrong type, dtype, shape or device, NaN or infinity, or a position out of range.
     """
     inputs = _inputs.texts(X)
-    i = _inputs.position(position, inputs)
-    delta = perturbation_of(delta, inputs)
+    site = _inputs.site(position, inputs)
+    delta = perturbation_of(delta, inputs, position, len(site))
     moved = []
     for text, by in zip(inputs.texts, delta, strict=True):
-        at = Sites(torch.tensor([[i]], device=text.device))
-        moved.append(edit(text, at, Change(add=by[None, None, None]))[0][0])
+        at = Sites(torch.tensor([site], device=text.device))
+        moved.append(edit(text, at, Change(add=by[None, None]))[0][0])
     if isinstance(X, (list, tuple)):
         return [inputs.give(text) for text in moved]
     return inputs.give(torch.stack(moved) if inputs.batched else moved[0])
@@ -63,6 +65,7 @@ def raf_delta_norms(
     W: Array,
     delta: Array | None = None,
     *,
+    positions: Any = None,
     perturbation: str | Kind | None = None,
     rows: str = "all",
     weight_fn: str = "softmax",
@@ -81,9 +84,12 @@ def raf_delta_norms(
     X : Tensor or ndarray, shape (n, d) or (B, n, d), or list of (n_b, d)
         float32 or float64 (float16 and bfloat16 are computed and returned in float32).
     W : Tensor or ndarray, shape (d, d) or (R, d, d)
-    delta : Tensor or ndarray, shape (m, d), (n, m, d) or (B, n, m, d), optional
-        m changes shared by all positions; m for each position; or, with batched `X`, m for each
-        position of each text. n is the length of the longest text.
+    delta : Tensor or ndarray, shape (s, d), (n, s, d) or (B, n, s, d), optional
+        s changes shared by all positions; s for each position; or, with batched `X`, s for each
+        position of each text. n is the length of the longest text. Of P sites (s, m, d), (P, s, m,
+        d) or (B, P, s, m, d): of a site's words in ascending order; m is that of the longest site.
+    positions : sequence of int, or of sites, optional
+        As in `raf_sensitivity`; by default every word.
     perturbation : {"mask", "zero", "mean"} or callable, optional
         As in `raf_sensitivity`; either this or `delta`.
     rows : {"all", "others"}, default "all"
@@ -100,8 +106,9 @@ def raf_delta_norms(
 
     Returns
     -------
-    Tensor or ndarray, shape (B, R, n, m), or (B, R, n) with `perturbation`
-        The axes B and R only where `X` and `W` have them. NaN at masked words.
+    Tensor or ndarray, shape (B, R, n, s), or (B, R, n) with `perturbation`
+        The axes B and R only where `X` and `W` have them. NaN at masked words, and where no change
+        was asked for. Of sites (B, R, P, s), in their order.
 
     Raises
     ------
@@ -125,20 +132,27 @@ def raf_delta_norms(
     weights = weights_of(W, inputs)
     kind = _kind(perturbation, delta)
     measure = Norm(_values.one_of("rows", rows, ROWS))
-    changes = None if delta is None else perturbations(delta, inputs)
+    every, several = _inputs.places(positions, inputs, transforms=True)
+    changes = None if delta is None else perturbations(delta, inputs, several)
+    columns = inputs.length if several is None else len(several)
+    count = 1 if changes is None else changes.shape[2]
 
-    def norms(b: int, text: PreparedText, words: Tensor) -> Tensor:
-        sites = Sites.of_words(torch.arange(len(words), device=inputs.device))
-        if kind is not None:
-            change = checked_change(kind(text.X, sites.at), sites, text)
-        else:
-            assert changes is not None
-            at = changes[b if len(changes) > 1 else 0]
-            at = at if len(at) == 1 else at[words]
-            change = Change(add=at[:, :, None].expand(len(words), -1, -1, -1))
-        found = text.measured(sites, change, measure, inputs.dtype).to(inputs.dtype)
-        full = found.new_full((inputs.length, found.shape[1]), torch.nan)
-        return full.index_put((words,), found)
+    def norms(b: int, text: PreparedText) -> Tensor:
+        full = inputs.texts[b].new_full((columns, count), torch.nan)
+        for which, at in every[b].alike(inputs.masks[b]):
+            if len(which) == 0:
+                continue
+            sites, column = Sites(at), every[b].column[which]
+            if kind is not None:
+                change = checked_change(kind(text.X, sites.at), sites, text)
+            else:
+                assert changes is not None
+                by = changes[b if len(changes) > 1 else 0]
+                by = by if len(by) == 1 else by[column]
+                change = Change(add=by[:, :, : sites.words].expand(len(at), -1, -1, -1))
+            found = text.measured(sites, change, measure, inputs.dtype).to(inputs.dtype)
+            full = full.index_put((column,), found)
+        return full
 
     out = torch.stack(_of_all(inputs, weights, changes, given, norms))
     return inputs.give(_axes(out if kind is None else out[..., 0], inputs, W))
@@ -148,7 +162,7 @@ def raf_delta_norms(
 def raf_deltas(
     X: Texts,
     W: Array,
-    position: int,
+    position: int | Sequence[int],
     delta: Array | None = None,
     *,
     perturbation: str | Kind | None = None,
@@ -164,10 +178,11 @@ def raf_deltas(
     ----------
     X, W, perturbation, weight_fn, normalize, mask, causal, backend
         As in `raf_delta_norms`.
-    position : int
-        i, a word of every text.
+    position : int, or sequence of int
+        i, a word of every text; or several words, which change together.
     delta : Tensor or ndarray, shape (d,) or (B, d), optional
-        One Δ for every text, or one for each; either this or `perturbation`.
+        One Δ for every text, or one for each; either this or `perturbation`. For m positions (m, d)
+        or (B, m, d), in ascending order of the positions.
 
     Returns
     -------
@@ -184,18 +199,19 @@ def raf_deltas(
     given = _Given(weight_function(weight_fn, normalize), causal, backend, DEFAULT_BUDGET)
     inputs = _inputs.texts(X, mask)
     weights = weights_of(W, inputs)
-    i = _inputs.position(position, inputs)
+    site = _inputs.site(position, inputs)
     kind = _kind(perturbation, delta)
-    changes = None if delta is None else perturbation_of(delta, inputs)
+    changes = None if delta is None else perturbation_of(delta, inputs, position, len(site))
 
-    def deltas(b: int, text: PreparedText, words: Tensor) -> Tensor:
-        at = int((words < i).sum())
-        sites = Sites(torch.tensor([[at]], device=inputs.device))
+    def deltas(b: int, text: PreparedText) -> Tensor:
+        at = torch.tensor([site], device=inputs.device)
+        sites = Sites(words_among(inputs.masks[b], at))
         if kind is not None:
             change = checked_change(kind(text.X, sites.at), sites, text)
         else:
             assert changes is not None
-            change = Change(add=changes[b][None, None, None])
+            change = Change(add=changes[b][None, None])
+        words = inputs.masks[b].nonzero()[:, 0]
         found = text.changes(sites, change)[0, 0].to(inputs.dtype)
         _values.finite("φ(X^i(Δ)) - φ(X)", found)
         return torch.zeros_like(inputs.texts[b]).index_put((words,), found)
@@ -230,9 +246,9 @@ def _of_all(
     weights: Tensor,
     changes: Tensor | None,
     given: _Given,
-    of_text: Callable[[int, PreparedText, Tensor], Tensor],
+    of_text: Callable[[int, PreparedText], Tensor],
 ) -> list[Tensor]:
-    """What `of_text` gives for the number of each text, the text and its words, draw by draw."""
+    """What `of_text` gives for the number of each text and the text, draw by draw."""
     budget = _values.integer("memory_budget", given.budget, low=1)
     causal = _values.flag("causal", given.causal)
     others = [weights] if changes is None else [weights, changes]
@@ -242,7 +258,7 @@ def _of_all(
     for W in weights:
         map_ = AttentionMap(Weights(W), given.weight_fn, causal=causal, budget=budget)
         for b, text in enumerate(map_.prepare(words, engine, budget)):
-            out.append(of_text(b, text, inputs.masks[b].nonzero()[:, 0]))
+            out.append(of_text(b, text))
     return out
 
 
@@ -254,35 +270,43 @@ def _axes(results: Tensor, inputs: Inputs, W: Array) -> Tensor:
     return stacked if inputs.batched else stacked[0]
 
 
-def perturbations(delta: Any, inputs: Inputs) -> Tensor:
-    """Δ as (B or 1, n or 1, m, d) for (m, d), (n, m, d) and, with batched X, (B, n, m, d)."""
+def perturbations(delta: Any, inputs: Inputs, sites: list[Site] | None) -> Tensor:
+    """Δ as (B or 1, P or 1, s, m, d): for all places, for each, or for each of each text.
+
+    Of single words P is the number n of positions, and Δ comes without the axis m.
+    """
     tensor = differentiable(real_tensor("delta", delta))
-    n, d, count = inputs.length, inputs.d, len(inputs.texts)
-    expected = f"(m, {d}) or ({n}, m, {d})" + (
-        f" or ({count}, {n}, m, {d})" if inputs.batched else ""
-    )
-    lead = (count, n)[4 - tensor.ndim :] if tensor.ndim in (2, 3, 4) else None
-    if (
-        lead is None
-        or (tensor.ndim == 4 and not inputs.batched)
-        or tensor.shape[:-2] != lead
-        or tensor.shape[-1] != d
-        or tensor.shape[-2] == 0
-    ):
-        raise ValueError(f"delta must have shape {expected}, m >= 1, got {shape_of(tensor)}")
+    own = (inputs.d,) if sites is None else (max(map(len, sites)), inputs.d)
+    count = len(inputs.texts)
+    leads = [(), (inputs.length if sites is None else len(sites),)]
+    leads += [(count, *leads[1])] if inputs.batched else []
+    shape, most = tuple(tensor.shape), len(own) + 1
+    ends_well = shape[-len(own) :] == own and len(shape) >= most and shape[-most] > 0
+    if not ends_well or shape[:-most] not in leads:
+        expected = " or ".join(_written(*lead, "s", *own) for lead in leads)
+        raise ValueError(f"delta must have shape {expected}, s >= 1, got {shape_of(tensor)}")
     match("delta", tensor, inputs.texts[0])
     finite("delta", tensor)
-    return tensor[(None,) * (4 - tensor.ndim)]
+    tensor = tensor[..., None, :] if sites is None else tensor
+    return tensor[(None,) * (5 - tensor.ndim)]
 
 
-def perturbation_of(delta: Any, inputs: Inputs) -> Tensor:
-    """One Δ (d,) for the whole of X, or (B, d), one for each text; as (B, d)."""
+def _written(*lengths: int | str) -> str:
+    return f"({', '.join(map(str, lengths))})"
+
+
+def perturbation_of(delta: Any, inputs: Inputs, position: Any, m: int) -> Tensor:
+    """One Δ for the whole of X, or one for each text; as (B, m, d).
+
+    Where `position` is a number, and not a sequence of m of them, Δ comes without the axis m.
+    """
     tensor = differentiable(real_tensor("delta", delta))
     count, d = len(inputs.texts), inputs.d
-    shapes = [(d,), (count, d)] if inputs.batched else [(d,)]
+    own = (m, d) if isinstance(position, Sequence) or np.ndim(position) > 0 else (d,)
+    shapes = [own, (count, *own)] if inputs.batched else [own]
     if tuple(tensor.shape) not in shapes:
         expected = " or ".join(str(shape) for shape in shapes)
         raise ValueError(f"delta must have shape {expected}, got {shape_of(tensor)}")
     match("delta", tensor, inputs.texts[0])
     finite("delta", tensor)
-    return tensor.expand(count, d)
+    return (tensor if len(own) == 2 else tensor[..., None, :]).expand(count, m, d)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
-from wsfast._inputs import Inputs, Places, words_among
+from wsfast._inputs import Inputs, Places
 from wsfast._progress import Progress, progress_bar
 from wsfast.maps.draws import Draws
 from wsfast.maps.feature_map import PreparedText
@@ -68,12 +68,7 @@ def _of_places(
     text: PreparedText, places: Places, keep: Tensor, asked: Asked, bar: Progress
 ) -> WorstCase:
     """The places of a text whose mask is `keep`, those of as many words together."""
-    counts = (places.at >= 0).sum(1)
-    found = []
-    for m in counts.unique().tolist() or [1]:
-        which = (counts == m).nonzero()[:, 0]
-        sites = Sites(words_among(keep, places.at[which, :m]))
-        found.append((which, worst_case(text, sites, asked, bar)))
+    found = [(which, worst_case(text, Sites(at), asked, bar)) for which, at in places.alike(keep)]
     if len(found) == 1:
         return found[0][1]
     # Back into the order of the places; Δ of a site with fewer words ends with zeros.

@@ -15,13 +15,14 @@ from peak_memory import growth, linux_only
 
 from wsfast import (
     SensitivityResult,
+    _inputs,
     drf_sensitivity,
     drf_weights,
     rf_sensitivity,
     rf_weights,
 )
-from wsfast.maps.draws import MapOptions
-from wsfast.studies.sensitivity import sensitivity_of_draw
+from wsfast.maps.draws import MapOptions, draws_of
+from wsfast.studies.sensitivity import sensitivity_under
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "gelu": torch.nn.functional.gelu}
 
@@ -126,7 +127,8 @@ def of_draw(name, X, draw, starts=4, **options):
     """That of one draw alone."""
     search = {"radius": None, "positions": None, "seed": 0}
     search |= {"starts": starts, "max_steps": 60, "tol": 1e-4}
-    return sensitivity_of_draw(name, X, draw, MapOptions(**options), memory_budget=1, **search)
+    maps = draws_of(name, _inputs.texts(X), MapOptions(**options), search.get("seed", 0), 1)
+    return sensitivity_under(maps.only(draw), X, memory_budget=1, **search)
 
 
 def test_axes_and_kinds_of_input():
