@@ -19,6 +19,9 @@ _WEIGHT_FNS: dict[str, dict[str, Any]] = {
 # As in perturbation/change.py, which the command does not import for its help.
 _PERTURBATIONS = ("ball", "mask", "zero", "mean")
 
+# As in text/score.py, likewise.
+_UNITS = ("word-max", "word", "token")
+
 if TYPE_CHECKING:
     from wsfast.results.scores import Scores
 
@@ -50,6 +53,11 @@ def add_to(commands: arguments.Commands) -> None:
         "word embeddings (default 0)",
     )  # fmt: skip
     arguments.add_max_tokens(setting)
+    setting.add_argument(
+        "--unit", choices=_UNITS, default="word-max",
+        help="what S_i is of: the largest of the tokens of a word (default), all tokens of a word "
+        "at once, or tokens",
+    )  # fmt: skip
     setting.add_argument(
         "--no-scale", action="store_true",
         help="take the model's vectors as they are, and do not scale each to norm sqrt(d)",
@@ -87,6 +95,7 @@ def _run(args: argparse.Namespace) -> int:
             text,
             args.model,
             args.layer,
+            unit=args.unit,
             radius=args.radius,
             perturbation=args.perturbation,
             scale=not args.no_scale,

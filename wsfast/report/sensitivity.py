@@ -46,7 +46,7 @@ def facts(result: SensitivityResult) -> str:
         low, high = column(extremes(values))
         head = f"S from {low} to {high}"
     parts = [
-        *sizes(result, int(result.per_word.shape[-1])),
+        *sizes(result, result.per_word.shape[-1], "word" if result.sites is None else "site"),
         f"d = {int(result.delta.shape[-1])}",
     ]
     if not math.isnan(result.radius):

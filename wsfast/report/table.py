@@ -29,7 +29,7 @@ def word_table(view: View) -> str:
     Of draws also the half width of the interval, and in which share of them a word is the worst.
     """
     worst = view.worst
-    header = ["position", "word", "S_i"] + (["±", "worst in"] if view.draws else [])
+    header = [view.place, "word", "S_i"] + (["±", "worst in"] if view.draws else [])
     lines = [header]
     places = digits.decimals(row.value for row in view.rows)
     for row in view.rows:
@@ -48,14 +48,19 @@ def summary(view: View) -> str:
     worst = view.worst
     if worst is None:
         return f"S = {digits.significant(view.value)}"
-    name = f"{printable(worst.word)!r} at position" if worst.word else "the word at position"
+    kind = "word" if view.place == "position" else view.place
+    name = (
+        f"{printable(worst.word)!r} at {view.place}"
+        if worst.word
+        else f"the {kind} at {view.place}"
+    )
     if view.draws and view.low is not None and view.high is not None:
         S = digits.plus_minus(view.value, (view.high - view.low) / 2)
         return (
             f"S = {S} (mean of {view.draws} draws of W, 95 % interval), "
-            f"worst word on average: {name} {worst.position}"
+            f"worst {kind} on average: {name} {worst.position}"
         )
-    return f"S = {digits.significant(view.value)}, worst word: {name} {worst.position}"
+    return f"S = {digits.significant(view.value)}, worst {kind}: {name} {worst.position}"
 
 
 def colored_text(
@@ -102,11 +107,11 @@ def extremes(values: np.ndarray[Any, Any]) -> tuple[float, float]:
     return (float(known.min()), float(known.max())) if known.size else (math.nan, math.nan)
 
 
-def sizes(result: HasAxes, n: int) -> list[str]:
-    """How many texts, draws and words (at most n in a text) there are."""
+def sizes(result: HasAxes, n: int, place: str = "word") -> list[str]:
+    """How many texts, draws and words, or other places, (at most n in a text) there are."""
     counts = [(axis[:-1], size(result, axis) or 0) for axis in result.axes]
     parts = [counted(count, name) for name, count in counts]
-    return [*parts, f"{'up to ' if 'texts' in result.axes else ''}{counted(n, 'word')}"]
+    return [*parts, f"{'up to ' if 'texts' in result.axes else ''}{counted(n, place)}"]
 
 
 def counted(count: int, name: str) -> str:

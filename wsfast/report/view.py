@@ -49,6 +49,7 @@ class View:
     high: float | None
     draws: int | None
     scope: str = ""
+    place: str = "position"  # what a row has the number of
 
     @property
     def worst(self) -> Row | None:
@@ -79,19 +80,31 @@ def view_of(result: SensitivityResult, *, text: int = 0, draw: int | None = None
             per_word=result.per_word[one],
             position=result.position[one],
             delta=result.delta[one],
+            site=None,
             axes=("draws",),
         )
         each, whole = alone.over_draws(of="per_word"), alone.over_draws()
         value, low, high = (float(part) for part in (whole.mean, whole.low, whole.high))
         parts = (each.mean, each.low, each.high, each.share_worst)
         columns = [part.tolist() for part in parts if part is not None]
-        words = words_of(result, text, len(columns[0]))
+        words = _words(result, text, len(columns[0]))
         cells = zip(words, *columns, strict=False)
         rows = [Row(i, word, *numbers) for i, (word, *numbers) in enumerate(cells)]
-        return View(rows, value, low, high, draws, scope(result.info))
+        return View(rows, value, low, high, draws, scope(result.info), _place(result))
 
     per_word, s = (to_numpy(values)[one + which] for values in (result.per_word, result.value))
-    words = words_of(result, text, len(per_word))
+    words = _words(result, text, len(per_word))
     pairs = zip(words, per_word.tolist(), strict=False)
     rows = [Row(i, word, v) for i, (word, v) in enumerate(pairs)]
-    return View(rows, float(s), None, None, None, scope(result.info))
+    return View(rows, float(s), None, None, None, scope(result.info), _place(result))
+
+
+def _place(result: SensitivityResult) -> str:
+    return "position" if result.sites is None else "site"
+
+
+def _words(result: SensitivityResult, text: int, n: int) -> list[str]:
+    """Labels; of sites without words, their positions."""
+    if result.words is None and result.sites is not None:
+        return [" + ".join(map(str, site)) for site in result.sites]
+    return words_of(result, text, n)

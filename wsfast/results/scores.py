@@ -59,8 +59,8 @@ class Scores:
         Layer that the vectors come from.
     scale : bool
         Whether the vectors were scaled to norm √d.
-    unit : {"word-max", "token"}
-        What S_i is of.
+    unit : {"word-max", "word", "token"}
+        What S_i is of. Of "word", ``result.site`` has the tokens of the worst word.
     """
 
     result: SensitivityResult
@@ -131,14 +131,22 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
     value = like.new_full(lead, torch.nan)
     per_word = like.new_full((*lead, longest), torch.nan)
     position = like.new_full(lead, -1, dtype=torch.int64)
-    delta = like.new_full((*lead, first.delta.shape[-1]), torch.nan)
+    shape = tuple(map(max, zip(*(part.delta.shape for part in done.values()), strict=True)))
+    delta = like.new_full((len(parts), *shape), torch.nan)
+    sites = None if first.site is None else like.new_full((*lead, shape[-2]), -1, dtype=torch.int64)
     words: list[list[str]] = [[] for _ in parts]
     for text, part in done.items():
         n = part.per_word.shape[-1]
         value[text] = torch.as_tensor(part.value)
         per_word[text, ..., :n] = torch.as_tensor(part.per_word)
         position[text] = torch.as_tensor(part.position)
-        delta[text] = torch.as_tensor(part.delta)
+        if sites is None or part.site is None:
+            delta[text] = torch.as_tensor(part.delta)
+        else:  # as many words as the site of the text that has most
+            m = part.site.shape[-1]
+            sites[text, ..., :m] = torch.as_tensor(part.site)
+            delta[text, ..., :m, :] = torch.as_tensor(part.delta)
+            delta[text, ..., m:, :] = 0.0
         words[text] = [str(word) for word in part.words or ()]
     steps = max(part.info["steps"] for part in done.values())
     return replace(
@@ -147,6 +155,7 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
         per_word=per_word,
         position=position,
         delta=delta,
+        site=sites,
         info={**first.info, "steps": steps},
         axes=("texts", *first.axes),
         words=words,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from wsfast import _inputs, _values
@@ -19,6 +20,9 @@ from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed,
 from wsfast.text.tokens import TooLongError, UnfitTextError
 
 _LONG = ("cut", "skip", "fail")
+
+UNITS = ("word-max", "word", "token")
+"""What S_i may be of."""
 
 
 def score(
@@ -54,9 +58,9 @@ def score(
         named in the result.
     model, layer, scale
         As in :func:`wsfast.embed`.
-    unit : {"word-max", "token"}
-        S_i of whole words, the largest among the tokens of each, or of tokens. ``"word"``, in which
-        all tokens of a word move at once, is not there yet.
+    unit : {"word-max", "word", "token"}
+        S_i of whole words: the largest among the tokens of each; or of all tokens of a word at
+        once, which move together within the radius. Or S_i of tokens.
     weight_fn, normalize, radius, perturbation, backend
         As in :func:`wsfast.raf_sensitivity`; the radius is √d by default. A perturbation changes
         one token at a time.
@@ -101,7 +105,7 @@ def score(
     >>> scores.to_frame()  # doctest: +SKIP
     """
     items = listed(texts)
-    _check_unit(unit)
+    _values.one_of("unit", unit, UNITS)
     _values.one_of("long", long, _LONG)
     max_tokens = checked_max_tokens(max_tokens)
     fn = weight_function(weight_fn, normalize)
@@ -133,8 +137,14 @@ def score(
                 if maps is None:
                     given = (None, draws, seed, backend)
                     maps = attention_draws(_inputs.texts(embedded.X), fn, *given).kept()
-                found = sensitivity_under(maps, embedded.X, **options)
-                if unit == "word-max":
+                spans = [tuple(range(*span)) for span in embedded.word_spans]
+                places = spans if unit == "word" else None
+                found = sensitivity_under(maps, embedded.X, positions=places, **options)
+                if unit == "word":
+                    # A site is a word here, and is numbered as one.
+                    parts.append(replace(found.with_words(embedded.words), sites=None))
+                    offsets.append(embedded.word_offsets)
+                elif unit == "word-max":
                     parts.append(found.whole_words(embedded))
                     offsets.append(embedded.word_offsets)
                 else:
@@ -180,16 +190,6 @@ def _room(encoding: tokens.Encoding, max_tokens: int | None, limit: int | None) 
     """How many tokens can be kept; `limit` counts special ones too."""
     most = encoding.count if max_tokens is None else min(encoding.count, max_tokens)
     return most if limit is None else min(most, limit - (len(encoding.tokens) - encoding.count))
-
-
-def _check_unit(unit: object) -> None:
-    """Accept what S_i may be of."""
-    if unit == "word":
-        raise ValueError(
-            "unit must be 'word-max', the largest S_i of the tokens of a word, or 'token', got "
-            "'word', in which all of them move at once: that has to wait for several words at once"
-        )
-    _values.one_of("unit", unit, ("word-max", "token"))
 
 
 def _check_finite(index: int, embedded: Embedded) -> None:
