@@ -259,7 +259,9 @@ def places(
 
 
 def _is_several(entry: Any) -> bool:
-    return isinstance(entry, (list, tuple, range, np.ndarray, Tensor)) and np.ndim(entry) > 0
+    if isinstance(entry, (np.ndarray, Tensor)):
+        return entry.ndim > 0
+    return isinstance(entry, (list, tuple, range))
 
 
 def _site(name: str, value: Any, length: int) -> Site:

@@ -14,6 +14,7 @@ from wsfast.attention.rows import Rows
 from wsfast.attention.sites import SiteState, prepare_sites
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.maps.attention import Weights
+from wsfast.maps.feature_map import gathered
 from wsfast.maps.measure import Norm
 from wsfast.perturbation.change import Sites
 
@@ -74,17 +75,16 @@ class AttentionSites:
     def norms(self, sites: Sites, delta: Tensor | None, dtype: torch.dtype, *, own: bool) -> Tensor:
         """Its norm (P, s), float64, computed in `dtype`; `own`: with the rows of the site."""
         points = 1 if delta is None else min(_POINTS, delta.shape[1])
-        out = []
-        for part in self.chunks(sites, points):
+
+        def of_part(part: Tensor) -> Tensor:
             exact = self.state(Sites(sites.at[part]))
             if delta is None:
-                squared = closed_form.hidden_squared_norms(exact, own=own)
-                out.append(root(squared)[:, None])
-                continue
+                return root(closed_form.hidden_squared_norms(exact, own=own))[:, None]
             state = self.in_dtype(exact, dtype)
             each = delta[part].split(points, 1)
-            out.append(torch.cat([self._norms_at(exact, state, by, own=own) for by in each], 1))
-        return torch.cat(out)
+            return torch.cat([self._norms_at(exact, state, by, own=own) for by in each], 1)
+
+        return gathered(map(of_part, self.chunks(sites, points)), len(sites))
 
     def _norms_at(self, exact: SiteState, state: SiteState, delta: Tensor, *, own: bool) -> Tensor:
         text, dtype = self._text, state.word.dtype

@@ -28,7 +28,7 @@ from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_objective import AttentionObjective
 from wsfast.maps.attention_sites import AttentionSites
-from wsfast.maps.feature_map import FeatureMap, PreparedText
+from wsfast.maps.feature_map import FeatureMap, PreparedText, gathered
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
 from wsfast.search.objective import Objective
@@ -314,23 +314,25 @@ class AttentionText(PreparedText):
 
     def _hidden_norms(self, sites: Sites, *, own: bool) -> Tensor:
         """‖φ without the word - φ‖ (P, 1), float64."""
-        squared = [
+        squared = (
             closed_form.hidden_squared_norms(self.rows, self.state(part), own=own)
             for part in self._chunks(sites.index, 1)
-        ]
-        return root(torch.cat(squared))[:, None]
+        )
+        return root(gathered(squared, len(sites)))[:, None]
 
     def _put_norms(self, index: Tensor, words: Tensor, measure: Norm) -> Tensor:
         """The norm (Q,), float64, with `words` (Q, d) at the positions `index` (Q,)."""
         own = measure.rows == "all"
         words = words.double()
-        out = []
-        for part in self._chunks(torch.arange(len(index), device=index.device), 1):
+
+        def of_part(part: Tensor) -> Tensor:
             positions, which = index[part].unique(return_inverse=True)
             state = self.state(positions).select(which)
             delta = words[part] - self.X[index[part]]
-            out.append(self._norms_at(state, delta[:, None], torch.float64, own=own)[:, 0])
-        norms = torch.cat(out)
+            return self._norms_at(state, delta[:, None], torch.float64, own=own)[:, 0]
+
+        parts = self._chunks(torch.arange(len(index), device=index.device), 1)
+        norms = gathered(map(of_part, parts), len(index))
         at, put = Sites.of_words(index), Change(put=words[:, None, None])
         tiny = self._too_small(at, put)
         if tiny is not None and bool(tiny.any()):
@@ -370,12 +372,14 @@ class AttentionText(PreparedText):
         if not self._is_ordinary(delta):
             dtype = torch.float64
         at_once = min(_POINTS, delta.shape[1])
-        out = []
-        for part in self._chunks(torch.arange(len(index), device=index.device), at_once):
+
+        def of_part(part: Tensor) -> Tensor:
             exact = self.state(index[part])
             points = (delta if len(part) == len(index) else delta[part]).split(at_once, 1)
-            out.append(torch.cat([self._norms_at(exact, at, dtype, own=own) for at in points], 1))
-        return torch.cat(out)
+            return torch.cat([self._norms_at(exact, at, dtype, own=own) for at in points], 1)
+
+        parts = self._chunks(torch.arange(len(index), device=index.device), at_once)
+        return gathered(map(of_part, parts), len(index))
 
     def _norms_at(
         self, exact: PositionState, delta: Tensor, dtype: torch.dtype, *, own: bool

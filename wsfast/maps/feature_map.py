@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,24 @@ from wsfast.maps.measure import Measure
 from wsfast.perturbation.change import Change, Sites, edit
 from wsfast.search.objective import Objective
 from wsfast.search.search import Search
+
+
+def gathered(parts: Iterator[Tensor], length: int) -> Tensor:
+    """Results of parts, at least one, as one of so many rows.
+
+    In one array from the start: small results kept between large temporaries fragment the heap.
+    """
+    first = next(parts)
+    if len(first) == length:
+        return first
+    if first.requires_grad or transformed(first):
+        return torch.cat([first, *parts])
+    out, end = first.new_empty(length, *first.shape[1:]), len(first)
+    out[:end] = first
+    for part in parts:
+        out[end : end + len(part)] = part
+        end += len(part)
+    return out
 
 
 class FeatureMap(ABC):
@@ -137,17 +156,9 @@ class PreparedText:
         self, sites: Sites, change: Change, measure: Measure, dtype: torch.dtype
     ) -> Tensor:
         """The measure of φ(X') - φ(X), (P, s) float64, to the accuracy promised for `dtype`."""
-        parts = self._parts(sites, change)
+        parts = (self._measure(part, measure) for part in self._parts(sites, change))
         shape = (len(sites), change.points)
-        kept = [self.phi, *(by for by in change if by is not None)]
-        if any(one.requires_grad for one in kept) or transformed(*kept):
-            return torch.cat([self._measure(part, measure) for part in parts]).view(shape)
-        # Into one array: small results kept between large temporaries fragment the heap.
-        out = torch.empty(shape, dtype=torch.float64, device=self.X.device)
-        into = out.view(-1).split(self.texts_at_once)
-        for part, value in zip(parts, into, strict=True):
-            value.copy_(self._measure(part, measure))
-        return out
+        return gathered(parts, math.prod(shape)).view(shape)
 
     def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
         """As `measured` (P,) for one change of each place, the largest by the definition itself."""
