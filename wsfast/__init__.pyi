@@ -18,6 +18,7 @@ from .studies.sensitivity import (
     word_sensitivity,
 )
 from .studies.substitution.search import self_scores, substitution_sensitivity
+from .studies.worst_words import worst_words
 from .text.compare import compare
 from .text.embed import embed
 from .text.score import score
@@ -54,4 +55,5 @@ __all__ = [
     "substitution_sensitivity",
     "text",
     "word_sensitivity",
+    "worst_words",
 ]

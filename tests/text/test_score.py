@@ -61,6 +61,26 @@ def test_tokens_are_scored_where_they_are_asked_for():
     assert [TEXT[start:stop] for start, stop in scores.offsets[0]][-1] == "ness"
 
 
+def test_all_tokens_of_a_word_change_together():
+    scores, embedded = wsfast.score(TEXT, unit="word"), wsfast.embed(TEXT)
+    sites = [tuple(range(*span)) for span in embedded.word_spans]
+    found = wsfast.raf_sensitivity(embedded.X, positions=sites)
+    same(scores.result, found.with_words(embedded.words))
+    assert scores.result.words == ["I", "love", "her", "muchness"]
+    assert scores.offsets == [embedded.word_offsets]
+    largest = wsfast.score(TEXT).result
+    assert bool((scores.result.per_word >= 0.999 * largest.per_word).all())
+    assert "worst word: " in repr(scores)
+    # Of a list: as many tokens as the longest of the worst words.
+    several = wsfast.score([TEXT, "", "so it"], unit="word", draws=2).result
+    assert several.site.shape[:2] == (3, 2)
+    assert (several.site[1] == -1).all()
+    alone = wsfast.score("so it", unit="word", draws=2).result
+    assert torch.equal(several.site[2, :, :1], alone.site)
+    assert torch.equal(several.delta[2, :, 0], alone.delta[:, 0])
+    assert not several.delta[2, :, 1:].any()
+
+
 @pytest.mark.parametrize("draws", [None, 2])
 def test_texts_of_a_list_keep_their_numbers_and_their_figures(draws):
     scores = wsfast.score(ROWS, draws=draws)
@@ -138,11 +158,7 @@ def test_a_long_text_is_left_out_or_ends_the_call():
         ),
         ({"texts": []}, "^texts must hold at least one text"),
         ({"texts": ["", None]}, r"^texts must hold one .*, got 2 .*: texts\[0\] must have words"),
-        (
-            {"unit": "word"},
-            "^unit must be 'word-max'.* or 'token', got 'word', .* wait for several words at once",
-        ),
-        ({"unit": "piece"}, "^unit must be 'word-max' or 'token', got 'piece'"),
+        ({"unit": "piece"}, "^unit must be 'word-max', 'word' or 'token', got 'piece'"),
         ({"long": "keep"}, "^long must be 'cut', 'skip' or 'fail', got 'keep'"),
         ({"layer": 7}, "^layer must be .* 0 to 6"),
         ({"weight_fn": "gelu"}, "weight_fn"),

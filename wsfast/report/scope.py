@@ -20,11 +20,13 @@ _CHANGES = {
 
 def scope(info: dict[str, Any]) -> str:
     """Say in a few words what S and S_i tell, from the `info` of a result."""
+    chosen = "; words chosen greedily" if "chosen" in info else ""
     if "perturbation" not in info:
-        return f"{of_map(info)}; found by search, a lower bound"
+        return f"{of_map(info)}; found by search, a lower bound{chosen}"
     kind = info["perturbation"]
     rows = "" if info.get("rows", "all") == "all" else ", its own row left out"
-    return f"{of_map(info)}; {_CHANGES.get(kind, f'each word changed by {kind} in turn')}{rows}"
+    change = _CHANGES.get(kind, f"each word changed by {kind} in turn")
+    return f"{of_map(info)}; {change}{rows}{chosen}"
 
 
 def of_map(info: dict[str, Any]) -> str:

@@ -22,13 +22,13 @@ class SearchOptions(NamedTuple):
     """Where and how hard to look for a worst case."""
 
     places: list[Places]  # of each text
-    sites: list[Site] | None  # that were asked for; None: single words
     radius: float
     seed: int
     starts: int
     max_steps: int
     tol: float
     memory_budget: int
+    sites: list[Site] | None = None  # that were asked for; None: single words
 
 
 def search_options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from wsfast import (
     rf_sensitivity,
     rf_weights,
     word_sensitivity,
+    worst_words,
 )
 
 SITES = [3, (4, 5), (0, 2, 6), (1,)]
@@ -47,9 +48,10 @@ def relative_change(phi, X, site, delta):
 def test_value_is_the_definition_at_delta(backend, weight_fn, normalize, ball):
     X, W = random_text(7, 5, 3, torch.float32)
     how = {"weight_fn": weight_fn, "normalize": normalize}
-    for sites in ([site] for site in (*SITES, EVERY)):
-        found = raf_sensitivity(X, W, positions=[*sites, (0, 1)][:2], ball=ball, backend=backend,
-                                max_steps=10, **how)  # fmt: skip
+    for asked in (*SITES, EVERY):
+        found = raf_sensitivity(
+            X, W, positions=[asked, (0, 1)], ball=ball, backend=backend, max_steps=5, **how
+        )
         site = [i for i in found.site.tolist() if i >= 0]
         assert tuple(site) == found.sites[int(found.position)]
         assert not found.delta[len(site) :].any()
@@ -105,6 +107,7 @@ def test_a_site_of_one_word_is_the_word(backend, weight_fn, normalize):
     torch.testing.assert_close(sites.per_word, words.per_word[[5, 2, 0]], rtol=1e-6, atol=0)
 
 
+@pytest.mark.deep
 @backends
 def test_orders_change_nothing(backend):
     X, W = random_text(6, 5, 1, torch.float32)
@@ -119,6 +122,7 @@ def test_orders_change_nothing(backend):
         assert float(alone) == pytest.approx(float(value), rel=1e-5)
 
 
+@pytest.mark.deep
 @backends
 @weight_fns
 @pytest.mark.parametrize("seed", range(3))
@@ -136,6 +140,7 @@ def test_a_site_moves_phi_as_far_as_each_of_its_words(backend, weight_fn, normal
         assert float(larger) >= 0.999 * float(words[list(site)].max())
 
 
+@pytest.mark.deep
 @weight_fns
 def test_backends_find_the_same(weight_fn, normalize):
     X, W = random_text(6, 5, 2)
@@ -150,6 +155,7 @@ def test_backends_find_the_same(weight_fn, normalize):
         torch.testing.assert_close(one, found[0], rtol=1e-3, atol=0)
 
 
+@pytest.mark.deep
 @backends
 def test_masks_batches_and_budgets(backend):
     """A site of which a word is masked, or beyond a shorter text, is none of that text."""
@@ -216,6 +222,42 @@ def test_gradients(backend):
     inputs = (X.requires_grad_(), W.requires_grad_(), delta)
     how = {"positions": [(0, 3), (1, 2)], "backend": "torch"}
     torch.autograd.gradcheck(lambda *given: raf_delta_norms(*given, **how), inputs)
+
+
+# -- the worst words, one after the other ----------------------------------------------------------
+
+
+@all_backends
+@pytest.mark.parametrize("kind", ["ball", "mask"])
+def test_worst_words(backend, kind):
+    X, W = random_text(6, 4, 5)
+    mask = torch.tensor([True, True, False, True, True, True])
+    how = {"mask": mask, "perturbation": kind, "backend": backend, "max_steps": 10}
+    found = worst_words(X, 3, W, **how)
+    first = raf_sensitivity(X, W, **how)
+    assert found[0].site.tolist() == [int(first.position)]
+    for before, after in pairwise(found):
+        chosen = before.site.tolist()
+        assert {*chosen} < {*after.site.tolist()}
+        assert {*after.sites} == {
+            tuple(sorted((*chosen, i))) for i in (0, 1, 3, 4, 5) if i not in chosen
+        }
+        again = raf_sensitivity(X, W, positions=[tuple(after.site.tolist())], **how)
+        assert float(after) == pytest.approx(float(again), rel=1e-5)
+        assert float(after) == float(after.per_word.max())
+    assert "words chosen greedily" in repr(found[-1])
+
+
+def test_worst_words_of_bad_input():
+    X, W = random_text(4, 3, 5)
+    with pytest.raises(ValueError, match="m must be from 1 to 3, got 4"):
+        worst_words(X, 4, W, mask=torch.arange(4) != 1)
+    with pytest.raises(ValueError, match=r"X must be one text \(n, d\), got a batch of 2"):
+        worst_words([X, X], 1, W)
+    with pytest.raises(ValueError, match=r"W must be one W, of shape \(d, d\), got \(1, 3, 3\)"):
+        worst_words(X, 1, W[None])
+    with pytest.raises(ValueError, match="X must have features"), pytest.warns(RuntimeWarning):
+        worst_words(torch.zeros(3, 3), 1)
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _FUNCTIONS: dict[str, Callable[..., SensitivityResult]] = {
 # What a study decides, and the user does not.
 _SET = {
     "X", "W", "V", "phi", "mask", "draws", "seed", "progress", "memory_budget", "weight_fn",
-    "normalize", "causal", "perturbation", "rows",
+    "normalize", "causal", "perturbation", "rows", "ball",
 }  # fmt: skip
 
 
