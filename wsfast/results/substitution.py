@@ -29,7 +29,7 @@ _ARRAYS = (
     "grid_value",
 )
 _NAME = "SubstitutionResult"
-_FORMAT = 2
+_FORMAT = 3  # 2 knew no sites
 
 LEADERS = 8
 """So many candidates are known at every position, where there are as many: those whose best change,
@@ -100,6 +100,10 @@ class SubstitutionResult:
         Label of every position, for tables and pictures.
     names : list of str, length V, optional
         Label of every row of E.
+    sites : list of tuple of int, optional
+        The sites that were asked for: n is then their number, and a position is one of them.
+    tuples : list of tuple of int, optional
+        The rows of E that each candidate for a site is: V is then their number.
     """
 
     value: Array
@@ -116,19 +120,25 @@ class SubstitutionResult:
     axes: tuple[str, ...] = ()
     words: list[str] | list[list[str]] | None = field(default=None)
     names: list[str] | None = field(default=None)
+    sites: list[tuple[int, ...]] | None = None
+    tuples: list[tuple[int, ...]] | None = None
 
     def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SubstitutionResult:
         """Label every position (one list for each text of a batch); a new result.
+
+        Where sites were asked for, as :meth:`wsfast.SensitivityResult.with_words`.
 
         Raises
         ------
         ValueError
             If there are more or fewer labels than words in a text.
         """
+        if self.sites is not None:
+            words = axes.labels_of_sites(words, self.sites, batched="texts" in self.axes)
         return replace(self, words=axes.labels(words, self.best_value, self.axes))
 
     def with_names(self, names: Sequence[str]) -> SubstitutionResult:
-        """Label every row of E; a new result.
+        """Label every row of E, or every candidate for sites; a new result.
 
         Raises
         ------
@@ -248,6 +258,8 @@ class SubstitutionResult:
             "axes": list(self.axes),
             "words": self.words,
             "names": self.names,
+            "sites": self.sites,
+            "tuples": self.tuples,
         }
         storage.save_result(path, _NAME, _FORMAT, arrays, meta)
 
@@ -263,6 +275,10 @@ class SubstitutionResult:
             If it is not such a file, or of a later version.
         """
         arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, optional={"table"})
+        sites, tuples = (
+            None if meta.get(name) is None else [tuple(one) for one in meta[name]]
+            for name in ("sites", "tuples")
+        )
         return cls(
             **{"table": None, **arrays},
             largest=meta["largest"],
@@ -270,6 +286,8 @@ class SubstitutionResult:
             axes=tuple(meta["axes"]),
             words=meta["words"],
             names=meta["names"],
+            sites=sites,
+            tuples=tuples,
         )
 
     def __float__(self) -> float:

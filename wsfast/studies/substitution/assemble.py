@@ -15,7 +15,6 @@ from wsfast.studies.assemble import leading_axes, texts_without_value
 from wsfast.studies.substitution.options import SubstitutionOptions
 from wsfast.studies.substitution.ranking import first_of, ranked
 from wsfast.studies.substitution.screen import Pairs, Screen
-from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates that a picture has room for, unless more pairs are asked for.
 _MOST_SHOWN = 60
@@ -27,6 +26,14 @@ class Screened(NamedTuple):
     at: Tensor  # (p,) the positions in the user's text
     search: Screen
     verified: Pairs  # positions counted among `at`
+
+
+class Columns(NamedTuple):
+    """What the axes of a result count."""
+
+    places: int  # n, or the number of sites
+    size: int  # V, or the number of candidates for sites
+    numbers: Tensor  # (C,) int64, those of the candidates that were tried
 
 
 class Ranked(NamedTuple):
@@ -57,10 +64,7 @@ def rank(parts: list[Screened], options: SubstitutionOptions, candidates: int) -
         none = at.new_empty(0)
         nothing = pairs.value.new_empty(len(at), 0)
         return Ranked(pairs, none, norm, at, none, nothing, table)
-    order = ranked(*pairs, largest=options.largest)
-    pairs = Pairs(*(values[order] for values in pairs))
-    best = _best_of_positions(pairs)
-    numbers = _shown(pairs, best, options.top_k)
+    pairs, best, numbers = ranked_pairs(pairs, options)
     norms = []
     for part in parts:
         norms.append(part.search.values(numbers))
@@ -74,6 +78,14 @@ def rank(parts: list[Screened], options: SubstitutionOptions, candidates: int) -
     rows = torch.searchsorted(at, pairs.position[seen])
     at_positions[rows, columns_of_pairs[seen]] = pairs.value[seen]
     return Ranked(pairs, best, norm, at, numbers, at_positions, table)
+
+
+def ranked_pairs(pairs: Pairs, options: SubstitutionOptions) -> tuple[Pairs, Tensor, Tensor]:
+    """The pairs, best first; which are the best of their positions; the candidates to show."""
+    order = ranked(*pairs, largest=options.largest)
+    pairs = Pairs(*(values[order] for values in pairs))
+    best = _best_of_positions(pairs)
+    return pairs, best, _shown(pairs, best, options.top_k)
 
 
 def _best_of_positions(pairs: Pairs) -> Tensor:
@@ -104,7 +116,7 @@ def assemble(
     found: list[Ranked],
     inputs: Inputs,
     options: SubstitutionOptions,
-    table: CandidateTable,
+    table: Columns,
     info: dict[str, Any],
     draws: int | None,
 ) -> SubstitutionResult:
@@ -112,7 +124,7 @@ def assemble(
 
     `info` says what was searched; `draws` is None without an axis of draws.
     """
-    count, n, k = len(found), inputs.length, options.top_k
+    count, n, k = len(found), table.places, options.top_k
     like = inputs.texts[0].detach()
     value = like.new_full((count,), torch.nan)
     best_value = like.new_full((count, n), torch.nan)

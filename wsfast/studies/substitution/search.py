@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from wsfast import _inputs, _values
-from wsfast._inputs import Inputs, Texts, words_among
+from wsfast._inputs import Inputs, Places, Site, Texts, words_among
+from wsfast._inputs import places as places_of
 from wsfast._precision import at_full_precision
 from wsfast._progress import Progress, progress_bar
 from wsfast._values import Array
@@ -21,7 +23,7 @@ from wsfast.maps.draws import Draws, attention_draws
 from wsfast.results.substitution import SubstitutionResult
 from wsfast.search.options import DEFAULT_BUDGET
 from wsfast.studies.assemble import versions
-from wsfast.studies.substitution.assemble import Ranked, Screened, assemble, rank
+from wsfast.studies.substitution.assemble import Columns, Ranked, Screened, assemble, rank
 from wsfast.studies.substitution.device_screen import DeviceScreen
 from wsfast.studies.substitution.options import (
     Candidates,
@@ -34,6 +36,7 @@ from wsfast.studies.substitution.options import (
     substitution_options,
 )
 from wsfast.studies.substitution.screen import Plan, Screen, self_scores_of
+from wsfast.studies.substitution.sites import candidate_tuples, labels, search_sites
 from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
@@ -128,11 +131,14 @@ def substitution_sensitivity(
         Attention weights. By default random, as `random_weights` gives for `seed`.
     weight_fn, mask, normalize
         As in `raf_features`.
-    positions : sequence of int, optional
-        Where a word may be replaced; by default everywhere.
+    positions : sequence of int, or of sites, optional
+        Where a word may be replaced; by default everywhere. The words of a site, a tuple of
+        positions, are replaced at once.
     candidates : sequence of int or bool array (V,), optional
         Rows of `E` that may be used, by default all; or one such choice for each of the n positions
-        (bool (n, V), or a list of n).
+        (bool (n, V), or a list of n). For sites a list of tuples of rows, each tried at every site
+        of as many words, which it replaces in ascending order; every value is then computed in
+        float64, and candidates are counted in this list.
     own : sequence of int, length n, optional
         The row of `E` that each word of a single text is, -1 for none: no word is then substituted
         by itself.
@@ -223,6 +229,14 @@ def substitution_under(
 ) -> SubstitutionResult:
     """Under maps that are there already; `given` are options of `substitution_options`."""
     E = candidate_table(E, inputs)
+    places, sites = places_of(given.get("positions"), inputs)
+    if sites is not None:
+        given["positions"] = None
+        options = substitution_options(inputs, **given)
+        for name, value in (("own", own), ("self_scores", self_scores)):
+            if value is not None:
+                raise ValueError(f"{name} must be left out where positions are sites")
+        return _of_sites(maps, inputs, E, candidates, places, sites, options, progress)
     options = substitution_options(inputs, **given)
     chosen = candidates_of(candidates, own, len(E), inputs)
     count = len(maps.numbers) if maps.has_axis else None
@@ -234,14 +248,47 @@ def substitution_under(
     enough_pairs(options.top_k, _pairs(options, chosen, table))
     with torch.no_grad():
         found = _search(inputs, table, chosen, maps, kept, options, shown)
-    info = {
+    columns = Columns(inputs.length, len(E), table.numbers)
+    return assemble(found, inputs, options, columns, _info(maps, inputs, options, len(E)), count)
+
+
+def _info(
+    maps: Draws, inputs: Inputs, options: SubstitutionOptions, candidates: int
+) -> dict[str, Any]:
+    return {
         **maps.info,
-        "candidates": len(E),
+        "candidates": candidates,
         "dtype": str(inputs.dtype).removeprefix("torch."),
         "seed": options.seed,
         "versions": versions(),
     }
-    return assemble(found, inputs, options, table, info, count)
+
+
+def _of_sites(
+    maps: Draws,
+    inputs: Inputs,
+    E: Array,
+    candidates: Any,
+    places: list[Places],
+    sites: list[Site],
+    options: SubstitutionOptions,
+    progress: bool,
+) -> SubstitutionResult:
+    """Sites of several words, replaced by an explicit list of candidates."""
+    tuples = candidate_tuples(candidates, len(E), sites)
+    shown = _values.flag("progress", progress)
+    table = CandidateTable(E, None, inputs.dtype, inputs.device)
+    with torch.no_grad():
+        found = search_sites(inputs, table, tuples, places, maps, options, shown)
+    numbers = torch.arange(len(tuples), device=inputs.device)
+    count = len(maps.numbers) if maps.has_axis else None
+    info = _info(maps, inputs, options, len(tuples))
+    result = assemble(
+        found, inputs, options, Columns(len(sites), len(tuples), numbers), info, count
+    )
+    labelled: list[Any] = labels(sites)
+    words = [labelled] * len(inputs.texts) if inputs.batched else labelled
+    return replace(result, sites=sites, tuples=tuples, words=words, names=labels(tuples))
 
 
 def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTable) -> list[int]:
