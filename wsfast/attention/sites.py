@@ -20,7 +20,7 @@ from wsfast.attention.state import own_scores
 from wsfast.attention.weight_fn import WeightFn
 
 # Numbers of the c_jk that are formed together.
-_TOGETHER = 1 << 21
+_TOGETHER = 1 << 18
 
 # A change of attention is told by the attention before it while scores rise by no more than so
 # much, and while so much of the weights is kept.
@@ -106,7 +106,7 @@ class SiteState:
 # -- before the change -----------------------------------------------------------------------------
 
 
-class _Left(NamedTuple):
+class LeftOut(NamedTuple):
     """Rows without their p largest words, p from 0 to m."""
 
     top: Tensor  # (n, m) int64, the largest words
@@ -114,8 +114,11 @@ class _Left(NamedTuple):
     mean: Tensor  # (m + 1, n, d)
 
 
-def prepare_sites(rows: Rows, at: Tensor, W: Tensor) -> SiteState:
-    """The state of the sites `at` (P, m), in the dtype of `rows`; `W` (d, d) is W/√d."""
+def prepare_sites(rows: Rows, left: LeftOut, at: Tensor, W: Tensor) -> SiteState:
+    """The state of the sites `at` (P, m), in the dtype of `rows`.
+
+    `left` is that of m words, and `W` (d, d) is W/√d.
+    """
     core, fn = rows.core, rows.core.weight_fn
     P, m = at.shape
     n, each = len(core.X), numbers(core.X)
@@ -126,7 +129,6 @@ def prepare_sites(rows: Rows, at: Tensor, W: Tensor) -> SiteState:
     if sees is not None:
         unseen = ~sees.mT.unflatten(0, (P, m))
     score = score.masked_fill(unseen, NEVER)
-    left = _left_out(rows, m) if fn.normalize else _none_left_out(rows)
     level, in_top = _level(left.top, at)
     # Where the site has no more than half of a row, nothing need be left out beforehand.
     little = _share_of(fn, score, left.rest[0]).masked_fill(unseen, 0.0).sum(1) <= 0.5
@@ -195,11 +197,25 @@ def _share_of(fn: WeightFn, score: Tensor, rest: Tensor) -> Tensor:
     return fn.value(score) * reciprocal(rest)[..., None, :]
 
 
-def _left_out(rows: Rows, m: int) -> _Left:
+def left_out(rows: Rows, m: int, budget: int) -> LeftOut:
+    """For sites of m words, within `budget` bytes of temporaries."""
     core, fn = rows.core, rows.core.weight_fn
+    if not fn.normalize:  # no mean is taken
+        none = torch.zeros_like(rows.phi)
+        return LeftOut(none[:, :0].long(), none[None, :, 0], none[None])
     each = numbers(core.X)
-    scores = core.queries @ core.X.mT
-    seen = core.seen(each, each)
+    # Scores, those that are left, weights, and what is needed on the way to each: some twelve arrays.
+    tile = max(1, budget // (12 * 8 * len(each)))
+    parts = [_without_top(rows, part, m) for part in each.split(tile)]
+    top, rest, mean = zip(*parts, strict=True)
+    return LeftOut(torch.cat(top), torch.cat(rest, 1), torch.cat(mean, 1))
+
+
+def _without_top(rows: Rows, part: Tensor, m: int) -> LeftOut:
+    """Of the rows numbered `part` alone."""
+    core, fn = rows.core, rows.core.weight_fn
+    scores = core.queries[part] @ core.X.mT
+    seen = core.seen(part, numbers(core.X))
     if seen is not None:
         scores = scores.masked_fill(~seen, NEVER)
     top = scores.topk(m, dim=-1).indices
@@ -215,13 +231,7 @@ def _left_out(rows: Rows, m: int) -> _Left:
             rests.append(weights.sum(-1))
             weights = weights * reciprocal(rests[-1])[:, None]
         means.append(weights @ rows.words)
-    return _Left(top, torch.stack(rests), torch.stack(means))
-
-
-def _none_left_out(rows: Rows) -> _Left:
-    """Of weights that are not normalised no mean is taken."""
-    none = torch.zeros_like(rows.phi)
-    return _Left(none[:, :0].long(), none[None, :, 0], none[None])
+    return LeftOut(top, torch.stack(rests), torch.stack(means))
 
 
 def _level(top: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

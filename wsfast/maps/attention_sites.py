@@ -11,7 +11,7 @@ from torch import Tensor
 from wsfast._kinks import root
 from wsfast.attention import sites as closed_form
 from wsfast.attention.rows import Rows
-from wsfast.attention.sites import SiteState, prepare_sites
+from wsfast.attention.sites import LeftOut, SiteState, left_out, prepare_sites
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.maps.attention import Weights
 from wsfast.maps.feature_map import gathered
@@ -54,12 +54,17 @@ class AttentionSites:
 
     def __init__(self, text: Text) -> None:
         self._text = text
+        self._left: dict[tuple[WeightFn, int], LeftOut] = {}
 
     def state(self, sites: Sites, weight_fn: WeightFn | None = None) -> SiteState:
         """State of the sites in float64, for `weight_fn` in place of the text's own."""
-        text = self._text
-        rows = text.rows if weight_fn is None else text.rows_for(weight_fn)
-        return prepare_sites(rows, sites.at, text.weights.scaled(torch.float64))
+        text, m = self._text, sites.words
+        own = text.rows.core.weight_fn
+        fn = own if weight_fn is None else weight_fn
+        rows = text.rows if fn == own else text.rows_for(fn)
+        if (fn, m) not in self._left:
+            self._left[fn, m] = left_out(rows, m, text.budget)
+        return prepare_sites(rows, self._left[fn, m], sites.at, text.weights.scaled(torch.float64))
 
     def in_dtype(self, state: SiteState, dtype: torch.dtype) -> SiteState:
         """`state` with its real tensors in `dtype`."""

@@ -69,10 +69,10 @@ def _of_places(
 ) -> WorstCase:
     """The places of a text whose mask is `keep`, those of as many words together."""
     found = [(which, worst_case(text, Sites(at), asked, bar)) for which, at in places.alike(keep)]
-    if len(found) == 1:
+    widest = places.at.shape[1]
+    if len(found) == 1 and found[0][1].delta.shape[1] == widest:
         return found[0][1]
     # Back into the order of the places; Δ of a site with fewer words ends with zeros.
-    widest = places.at.shape[1]
     order = torch.cat([which for which, _ in found]).argsort()
     columns = zip(*(_padded(worst, widest) for _, worst in found), strict=True)
     per_word, delta, upper = (torch.cat(column)[order] for column in columns)

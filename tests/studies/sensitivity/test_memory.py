@@ -35,6 +35,7 @@ assert 0 < float(result) < 100
         pytest.param("norms", "softmax", None, marks=pytest.mark.deep),
         pytest.param("search", "softmax", "torch", marks=pytest.mark.deep),
         pytest.param("norms", "relu", "torch", marks=pytest.mark.deep),
+        pytest.param("sites", "softmax", None, marks=pytest.mark.deep),
         pytest.param("search", "relu", "reference", marks=pytest.mark.deep),
         pytest.param("norms", "softmax", "reference", marks=pytest.mark.deep),
     ],
@@ -46,6 +47,8 @@ def test_budget(call, weight_fn, backend):
     calls = {
         "search": f"wsfast.raf_sensitivity(X, W, positions={where}, max_steps=3, **options)",
         "norms": "wsfast.raf_delta_norms(X, W, delta, **options)",
+        "sites": "wsfast.raf_sensitivity(X, W, positions=[(i, i + 1) for i in range(0, 1500, 50)],"
+        " max_steps=3, **options)",
     }
     m = 8 if backend is None else 2
     code = f"""

@@ -176,6 +176,11 @@ def test_masks_batches_and_budgets(backend):
                             positions=[(0, 1), (2, 4), 2])  # fmt: skip
     kept = found.per_word[0][:, [0, 2, 3]]
     torch.testing.assert_close(alone.per_word, kept, rtol=1e-5, atol=0)
+    # Where no site of the most words is left.
+    narrow = raf_sensitivity(texts[1], W[0], mask=torch.arange(4) != 2, positions=[(1, 2), (3,)])
+    assert narrow.site.tolist() == [3, -1]
+    assert narrow.delta.shape == (2, 5)
+    assert not narrow.delta[1].any()
     small = raf_sensitivity(texts, W, mask=mask, memory_budget=1, **how)
     torch.testing.assert_close(small.per_word, found.per_word, rtol=1e-5, atol=0, equal_nan=True)
 
