@@ -103,3 +103,30 @@ def _check_value(X: torch.Tensor, W: torch.Tensor, result: wsfast.SensitivityRes
     norm = baselines.batched_norms(X, W, phi, result.position[None], delta[None])
     assert float(norm / phi.norm()) == pytest.approx(float(result), rel=1e-6)
     assert float(delta.norm()) <= result.radius * (1 + 1e-6)
+
+
+@pytest.mark.one_thread
+@pytest.mark.cases("n, d", smoke=[(8, 48)], quick=[(64, 384)], full=[(128, 768)])
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_neighbouring_pairs(compare, n, d, backend):
+    """Every pair of neighbours beside every word alone, on the same engine."""
+    X, W = text_and_weights(n, d)
+    pairs = [(i, i + 1) for i in range(n - 1)]
+    found = wsfast.raf_sensitivity(X, W, positions=pairs, backend=backend)
+    words = wsfast.raf_sensitivity(X, W, backend=backend)
+    larger = torch.maximum(words.per_word[:-1], words.per_word[1:])
+    assert bool((found.per_word >= 0.999 * larger).all())
+    judged = (backend, n, d) == ("torch", 64, 384)
+    compare(
+        "worst case, pairs of neighbours",
+        f"n={n}, d={d}, {backend}",
+        lambda: wsfast.raf_sensitivity(X, W, positions=pairs, backend=backend),
+        [
+            Baseline(
+                "every word alone",
+                lambda: wsfast.raf_sensitivity(X, W, backend=backend),
+                at_most=4 if judged else None,
+                turns=3,
+            )
+        ],
+    )
