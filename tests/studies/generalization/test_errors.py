@@ -87,6 +87,7 @@ def with_nan(x):
         # the search
         ({"positions": [3]}, ValueError, "positions[0] must be from 0 to 2"),
         ({"positions": []}, ValueError, "positions must hold at least one position"),
+        ({"positions": [(0, 1)]}, ValueError, "positions must be single words here, got sites"),
         ({"radius": -1}, ValueError, "radius must be finite and at least 0"),
         ({"seed": -1}, ValueError, "seed must be from 0"),
         ({"starts": 0}, ValueError, "starts must be at least 1"),
