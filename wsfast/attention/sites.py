@@ -140,7 +140,7 @@ def prepare_sites(rows: Rows, left: LeftOut, at: Tensor, W: Tensor) -> SiteState
         outer = rest + outside.log()
         alone = outer < NEVER / 2  # no word but those of the site
         reference = torch.where(alone, score.amax(1), outer)
-        logit = (score - reference[:, None]).masked_fill(unseen, NEVER)
+        logit = score - reference[:, None]
         other = torch.zeros_like(outer).masked_fill(alone, NEVER)
         shares = torch.cat([logit, other[:, None]], 1).softmax(1)
         a, share, rest = shares[:, :m], shares[:, m], torch.zeros_like(outer)
@@ -204,7 +204,7 @@ def left_out(rows: Rows, m: int, budget: int) -> LeftOut:
         none = torch.zeros_like(rows.phi)
         return LeftOut(none[:, :0].long(), none[None, :, 0], none[None])
     each = numbers(core.X)
-    # Scores, those that are left, weights, and what is needed on the way to each: some twelve arrays.
+    # Scores, those that are left, weights, and what leads to each: some twelve arrays.
     tile = max(1, budget // (12 * 8 * len(each)))
     parts = [_without_top(rows, part, m) for part in each.split(tile)]
     top, rest, mean = zip(*parts, strict=True)

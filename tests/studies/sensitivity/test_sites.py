@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from definition import random_text
-from parameters import all_backends, backends, weight_fns
+from parameters import all_backends, backends, dtypes, weight_fns
 
 from wsfast import (
     SensitivityResult,
@@ -218,6 +218,25 @@ def test_given_changes(backend):
     own = shared.expand(4, 2, 3, 5)
     again = raf_delta_norms(X, W, own, positions=SITES, backend=backend)
     torch.testing.assert_close(again, found)
+
+
+@backends
+@dtypes
+def test_two_words_that_had_all_attention_lose_it(backend, dtype):
+    """Of what is left, 1e-13 of what was, no difference is taken."""
+    X = torch.zeros(5, 4, dtype=dtype)
+    X[0, 0], X[1, 0], X[1, 1] = 5, 5, 1
+    X[2:, 2], X[2:, 3] = 1, torch.tensor([0.0, 0.5, 1.0])
+    W = torch.zeros(4, 4, dtype=dtype)
+    W[2, 0] = 20  # scores of 50, where all others are 0
+    delta = torch.tensor([[[-3.0, 0.2, 0, 0], [-3.1, 0, 0.1, 0]]], dtype=dtype)
+    found = raf_delta_norms(X, W, delta, positions=[(0, 1)], backend=backend)
+    change = raf_features(perturb(X.double(), (0, 1), delta[0].double()), W.double())
+    change = change - raf_features(X.double(), W.double())
+    accuracy = {torch.float32: 1e-4, torch.float64: 1e-10}[dtype]
+    assert float(found) == pytest.approx(float(change.norm()), rel=accuracy)
+    direct = raf_deltas(X, W, (0, 1), delta[0], backend=backend).double()
+    assert float((direct - change).norm() / change.norm()) <= 1e-6
 
 
 @backends
