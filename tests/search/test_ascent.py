@@ -105,6 +105,9 @@ def test_tolerance_ends_the_ascent(fn):
     aim = objective(fn)
     start = unknown(on_sphere(torch.randn(7, 5, dtype=torch.float64), 2.0))
     loose, few = ascend(aim, start, Limits(2.0, 0.1), 200)
+    # Where it ends, four steps more raise no norm by more than that share.
+    more, _ = ascend(aim, loose, Limits(2.0, 0.0), 4)
+    assert bool((more.value.sqrt() <= 1.1 * loose.value.sqrt()).all())
     tight, many = ascend(aim, start, Limits(2.0, 1e-9), 200)
     assert few < many
     assert bool((tight.value >= loose.value * (1 - 1e-12)).all())

@@ -127,8 +127,10 @@ def test_options_reach_the_search():
 
     options = {"k": 5, "depth": 2, "activation": "tanh", "max_steps": 3}
     (cell,) = scaling("drf", 4, 6, draws=1, **options).rows
-    assert float(wsfast.drf_sensitivity(X, **options).value) == cell.S
+    whole = wsfast.drf_sensitivity(X, **options)
+    assert float(whole.value) == cell.S
     assert cell.k == 5
+    assert cell.upper == float(whole.upper.max()) > float(whole.upper.min())
 
 
 def test_memory_budget_reaches_the_search(monkeypatch):
