@@ -56,6 +56,17 @@ def test_json_holds_the_figures_of_the_library(capsys):
 
 
 @needs_text
+def test_words_change_as_a_whole_where_that_is_asked_for(capsys):
+    status, out, _ = run(capsys, "score", "--json", "--unit", "word", "so muchness")
+    X = wsfast.embed("so muchness").X
+    result = wsfast.raf_sensitivity(X, positions=[(0,), (1, 2)])
+    record = json.loads(out)
+    assert (status, record["unit"]) == (0, "word")
+    assert [row["S_i"] for row in record["words"]] == result.per_word.tolist()
+    assert [row["word"] for row in record["words"]] == ["so", "muchness"]
+
+
+@needs_text
 def test_words_are_hidden_where_that_is_asked_for(capsys):
     status, out, _ = run(capsys, "score", "--json", "--perturbation", "mask", "so what")
     result = wsfast.raf_sensitivity(wsfast.embed("so what").X, perturbation="mask")

@@ -111,7 +111,7 @@ def all_texts(name: str, backend: str, dtype: torch.dtype = torch.float64) -> di
     found = {
         f"{key}, {m} together": prepared(name, *pair, backend, m=m)
         for key, pair in hard.items()
-        for m in sorted({1, min(2, len(pair[0])), min(3, len(pair[0])), len(pair[0])})
+        for m in sorted({1, min(2, len(pair[0])), len(pair[0])})
     }
     return {key: both for key, both in found.items() if float(both.defined.norm) > 0}
 
