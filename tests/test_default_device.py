@@ -29,6 +29,16 @@ CALLS = {
     "candidates": lambda **kw: wsfast.substitution_sensitivity(
         X, E.numpy(), W, candidates=[[1], [], [2, 3], []], top_k=2, **kw
     ),
+    "sites": lambda **kw: wsfast.raf_sensitivity(X, positions=[(0, 1), 2, (1, 3)], **kw),
+    "sites of relu": lambda **kw: wsfast.raf_delta_norms(
+        X, W, perturbation="mask", positions=[(0, 1)], weight_fn="relu", **kw
+    ),
+    "sites of rf": lambda **kw: wsfast.rf_sensitivity(
+        X, k=9, positions=[(0, 1)], ball="each", **kw
+    ),
+    "sites and candidates": lambda **kw: wsfast.substitution_sensitivity(
+        X, E, positions=[(0, 1), 2], candidates=[(1, 2), (3,)], top_k=2, **kw
+    ),
     "experiment": lambda **kw: experiment(TEXTS, [1, -1, 1, -1, 1], X, y=1, **kw),
     "others": lambda backend: [
         wsfast.word_sensitivity(torch.tanh, X),

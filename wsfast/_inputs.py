@@ -247,8 +247,8 @@ def places(
     length = inputs.length
     sites = [_site(f"positions[{k}]", one, length) for k, one in enumerate(positions)]
     widest = max(map(len, sites))
-    table = torch.tensor([[*site, *[-1] * (widest - len(site))] for site in sites])
-    table = table.to(inputs.device)
+    padded = [[*site, *[-1] * (widest - len(site))] for site in sites]
+    table = torch.tensor(padded, device=inputs.device)
     column = torch.arange(len(sites), device=inputs.device)
     found = []
     for keep in inputs.masks:

@@ -186,7 +186,7 @@ class RandomText(PreparedText):
             parts = [(i,) for i in site] if balls > 1 else [tuple(site)]
             for part in parts:
                 if part not in self._norms:
-                    self._blocks(Sites(torch.tensor([part])), dtype, Norm())
+                    self._blocks(Sites(torch.tensor([part], device=self.X.device)), dtype, Norm())
             norms.append(sum(self._norms[part] for part in parts))
         return radius * beyond * torch.tensor(norms, dtype=torch.float64, device=self.X.device)
 

@@ -75,8 +75,8 @@ def raf_sensitivity(
         How a word changes: to any within the ball; hidden, so that nobody attends to it, while its
         own row stays as a query (a row that saw nothing else becomes 0); replaced by 0, or by the
         mean of the words of its text. A function takes a text (n, d), float64, and positions (P,
-        1), and returns a `wsfast.Change`: `Change(put=words)` or `Change(add=deltas)`, (P, 1, 1,
-        d), or `Change()`, which hides the words.
+        m), m = 1 for single words, and returns a `wsfast.Change`: `Change(put=words)` or
+        `Change(add=deltas)`, (P, 1, m, d), or `Change()`, which hides the words.
     rows : {"all", "others"}, default "all"
         Of which rows of φ the change is taken: all, or those of the words that do not change, whose
         number stays the same. "others" is not for the ball.

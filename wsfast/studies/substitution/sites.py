@@ -67,7 +67,7 @@ def search_sites(
     shown: bool,
 ) -> list[Ranked]:
     """Text by text and, within a text, draw by draw; every value in float64."""
-    sizes = torch.tensor([len(rows) for rows in candidates])
+    sizes = torch.tensor([len(rows) for rows in candidates], device="cpu")
     enough_pairs(options.top_k, [_count(one, sizes) for one in places if len(one.column)])
     of_draws = [maps.make(draw) for draw in maps.numbers]
     total = len(of_draws) * sum(len(one.column) for one in places)
@@ -106,12 +106,16 @@ def _values_of(
         if len(which) == 0 or not fitting:
             continue
         numbers = torch.tensor([candidates[k] for k in fitting], device=device)  # (C', m)
-        rows = table.rows(numbers.flatten())
-        candidate_rows(numbers.flatten(), rows)
-        put = rows.to(text.X.dtype).unflatten(0, numbers.shape)
-        for row, site in zip(which, at.split(1), strict=True):
-            change = Change(put=put[None])
-            values[row, fitting] = text.measured(Sites(site), change, Norm(), torch.float64)[0]
+        # The words that come, and about six copies of the text for each.
+        at_once = max(1, text.budget // (6 * 8 * text.X.numel() * at.shape[1]))
+        columns = torch.tensor(fitting, device=device)
+        for part, column in zip(numbers.split(at_once), columns.split(at_once), strict=True):
+            rows = table.rows(part.flatten())
+            candidate_rows(part.flatten(), rows)
+            change = Change(put=rows.to(text.X.dtype).unflatten(0, part.shape)[None])
+            for row, site in zip(which, at.split(1), strict=True):
+                norms = text.measured(Sites(site), change, Norm(), torch.float64)[0]
+                values[row, column] = norms
     return values
 
 
