@@ -7,7 +7,7 @@ them, and c_jk = x_k - m_j.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.closed_form import OwnRows, doubtful, own_attention, own_weights
 from wsfast.attention.core import NEVER, numbers
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import own_scores
+from wsfast.attention.state import own_scores, reals
 from wsfast.attention.weight_fn import WeightFn
 
 # Numbers of the c_jk that are formed together.
@@ -79,12 +79,7 @@ class SiteState:
 
     def to(self, dtype: torch.dtype, W: Tensor) -> SiteState:
         """The same state with its real tensors in `dtype`, in which `W` is already."""
-        cast: dict[str, Any] = {
-            name: value.to(dtype)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor) and value.is_floating_point() and name != "W"
-        }
-        return replace(self, **cast, W=W)
+        return replace(self, **reals(self, dtype, but="W"), W=W)
 
     def project(self, basis: Tensor) -> SiteState:
         """The same problem for words that move in the span of the columns of `basis` (d, r)."""

@@ -22,6 +22,15 @@ from wsfast.attention.weight_fn import WeightFn
 _CANCELLED = 1e-3
 
 
+def reals(state: object, dtype: torch.dtype, *, but: str = "") -> dict[str, Any]:
+    """The fields of a state that are real tensors, in `dtype`; one may be left out."""
+    return {
+        name: value.to(dtype)
+        for name, value in vars(state).items()
+        if isinstance(value, Tensor) and value.is_floating_point() and name != but
+    }
+
+
 @dataclass(frozen=True)
 class PositionState:
     """Everything that one evaluation at P positions needs; tensors (P, n) where not said otherwise.
@@ -78,12 +87,7 @@ class PositionState:
 
     def to(self, dtype: torch.dtype, bilinear: Tensor) -> PositionState:
         """The same state with its real tensors in `dtype`, in which `bilinear` is already."""
-        cast: dict[str, Any] = {
-            name: value.to(dtype)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor) and value.is_floating_point() and name != "bilinear"
-        }
-        return replace(self, **cast, bilinear=bilinear)
+        return replace(self, **reals(self, dtype, but="bilinear"), bilinear=bilinear)
 
     def project(self, basis: Tensor) -> PositionState:
         """The same problem for Δ in the span of the orthonormal columns of `basis` (d, r)."""

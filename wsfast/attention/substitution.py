@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import PositionState, reals
 from wsfast.attention.weight_fn import WeightFn
 
 # Marks, among the attentions of the pairs, one whose change has a form of its own.
@@ -154,12 +154,7 @@ def prepare(
         score_offset=4 * unit * float(full.abs().max()) if fn.exponential else 0.0,
         product_error=2 * (d + n + 64) * unit,
     )
-    cast: dict[str, Any] = {
-        name: value.to(dtype)
-        for name, value in vars(state).items()
-        if isinstance(value, Tensor) and value.is_floating_point()
-    }
-    return replace(state, **cast)
+    return replace(state, **reals(state, dtype))
 
 
 def _longest(rows: Tensor) -> float:
