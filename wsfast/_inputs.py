@@ -222,8 +222,10 @@ class Places(NamedTuple):
         `keep` is the mask of the text. There is at least one group, which may be empty.
         """
         counts = (self.at >= 0).sum(1)
-        for m in counts.unique().tolist() or [1]:
-            which = (counts == m).nonzero()[:, 0]
+        widest = self.at.shape[1]
+        # Under a transform of torch.func, PyTorch 2.6 lets no tensor become a list.
+        groups = [(m, (counts == m).nonzero()[:, 0]) for m in range(1, widest + 1)]
+        for m, which in [one for one in groups if len(one[1])] or groups[:1]:
             yield which, words_among(keep, self.at[which, :m])
 
 
