@@ -90,8 +90,9 @@ def feature_map(name: str, X: Tensor, W: Tensor, backend: str) -> FeatureMap:
 
 
 def sites_of(n: int, m: int) -> Sites:
-    """Every word of n, or some dozen sites of m words that overlap."""
-    return Sites(torch.tensor(list(combinations(range(n), m))[:12]))
+    """Every word of n, or some sites of m words that overlap."""
+    found = list(combinations(range(n), m))
+    return Sites(torch.tensor(found if m == 1 else found[::2][:6]))
 
 
 def prepared(
@@ -103,6 +104,10 @@ def prepared(
     return Both(text, defined, sites_of(len(X), m))
 
 
+def _words_together(key: str, n: int) -> list[int]:
+    return sorted({1, min(2, n), *([n] if key in ("plain", "saturated") else [])})
+
+
 def all_texts(name: str, backend: str, dtype: torch.dtype = torch.float64) -> dict[str, Both]:
     """The texts that have features at all, with sites of one word, of several, and of all."""
     hard = texts(dtype)
@@ -111,7 +116,7 @@ def all_texts(name: str, backend: str, dtype: torch.dtype = torch.float64) -> di
     found = {
         f"{key}, {m} together": prepared(name, *pair, backend, m=m)
         for key, pair in hard.items()
-        for m in sorted({1, min(2, len(pair[0])), len(pair[0])})
+        for m in _words_together(key, len(pair[0]))
     }
     return {key: both for key, both in found.items() if float(both.defined.norm) > 0}
 
