@@ -54,17 +54,17 @@ class AttentionSites:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self._left: dict[tuple[WeightFn, int], LeftOut] = {}
+        self._known: dict[tuple[WeightFn, int], tuple[Rows, LeftOut]] = {}
 
     def state(self, sites: Sites, weight_fn: WeightFn | None = None) -> SiteState:
         """State of the sites in float64, for `weight_fn` in place of the text's own."""
         text, m = self._text, sites.words
         own = text.rows.core.weight_fn
         fn = own if weight_fn is None else weight_fn
-        rows = text.rows if fn == own else text.rows_for(fn)
-        if (fn, m) not in self._left:
-            self._left[fn, m] = left_out(rows, m, text.budget)
-        return prepare_sites(rows, self._left[fn, m], sites.at, text.weights.scaled(torch.float64))
+        if (fn, m) not in self._known:
+            rows = text.rows if fn == own else text.rows_for(fn)
+            self._known[fn, m] = rows, left_out(rows, m, text.budget)
+        return prepare_sites(*self._known[fn, m], sites.at, text.weights.scaled(torch.float64))
 
     def in_dtype(self, state: SiteState, dtype: torch.dtype) -> SiteState:
         """`state` with its real tensors in `dtype`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from wsfast.report.scope import scope
 from wsfast.results.arrays import to_numpy
-from wsfast.results.axes import index, size, words_of
+from wsfast.results.axes import index, joined, size, words_of
 
 if TYPE_CHECKING:
     from wsfast.results.sensitivity import SensitivityResult
@@ -106,5 +106,5 @@ def _place(result: SensitivityResult) -> str:
 def _words(result: SensitivityResult, text: int, n: int) -> list[str]:
     """Labels; of sites without words, their positions."""
     if result.words is None and result.sites is not None:
-        return [" + ".join(map(str, site)) for site in result.sites]
+        return [joined(site) for site in result.sites]
     return words_of(result, text, n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,7 +100,12 @@ def labels_of_sites(
             f"words must hold a label for each of {len(sites)} sites, or for each word of the "
             f"text, got {len(words)}"
         )
-    return [" + ".join(str(words[i]) for i in site) for site in sites]
+    return [joined(words[i] for i in site) for site in sites]
+
+
+def joined(parts: Iterable[object]) -> str:
+    """One label for the words, or the numbers, of a site."""
+    return " + ".join(map(str, parts))
 
 
 def single(result: HasAxes, name: str) -> float:

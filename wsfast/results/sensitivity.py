@@ -252,14 +252,13 @@ class SensitivityResult:
             If it is not such a file, or of a later version.
         """
         arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, _OPTIONAL)
-        sites = meta.get("sites")
         return cls(
             **arrays,
             radius=meta["radius"],
             info=meta["info"],
             axes=tuple(meta["axes"]),
             words=meta["words"],
-            sites=None if sites is None else [tuple(site) for site in sites],
+            sites=storage.tuples(meta, "sites"),
         )
 
     def __float__(self) -> float:

@@ -76,6 +76,12 @@ def save_result(
     write(path, {key: to_numpy(array) for key, array in arrays.items()}, {**head, **meta})
 
 
+def tuples(meta: dict[str, Any], name: str) -> list[tuple[int, ...]] | None:
+    """What JSON kept as lists; None where `meta` has none, as in files of earlier formats."""
+    found = meta.get(name)
+    return None if found is None else [tuple(one) for one in found]
+
+
 def load_result(
     path: str | os.PathLike[str],
     name: str,

@@ -275,10 +275,6 @@ class SubstitutionResult:
             If it is not such a file, or of a later version.
         """
         arrays, meta = storage.load_result(path, _NAME, _FORMAT, _ARRAYS, optional={"table"})
-        sites, tuples = (
-            None if meta.get(name) is None else [tuple(one) for one in meta[name]]
-            for name in ("sites", "tuples")
-        )
         return cls(
             **{"table": None, **arrays},
             largest=meta["largest"],
@@ -286,8 +282,8 @@ class SubstitutionResult:
             axes=tuple(meta["axes"]),
             words=meta["words"],
             names=meta["names"],
-            sites=sites,
-            tuples=tuples,
+            sites=storage.tuples(meta, "sites"),
+            tuples=storage.tuples(meta, "tuples"),
         )
 
     def __float__(self) -> float:

@@ -20,6 +20,7 @@ from wsfast.maps.attention import weight_function
 from wsfast.maps.attention_text import AttentionText
 from wsfast.maps.candidates import Workspace
 from wsfast.maps.draws import Draws, attention_draws
+from wsfast.results.axes import joined
 from wsfast.results.substitution import SubstitutionResult
 from wsfast.search.options import DEFAULT_BUDGET
 from wsfast.studies.assemble import versions
@@ -36,7 +37,7 @@ from wsfast.studies.substitution.options import (
     substitution_options,
 )
 from wsfast.studies.substitution.screen import Plan, Screen, self_scores_of
-from wsfast.studies.substitution.sites import candidate_tuples, labels, search_sites
+from wsfast.studies.substitution.sites import candidate_tuples, search_sites
 from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
@@ -286,9 +287,11 @@ def _of_sites(
     result = assemble(
         found, inputs, options, Columns(len(sites), len(tuples), numbers), info, count
     )
-    labelled: list[Any] = labels(sites)
+    labelled: list[Any] = [joined(site) for site in sites]
     words = [labelled] * len(inputs.texts) if inputs.batched else labelled
-    return replace(result, sites=sites, tuples=tuples, words=words, names=labels(tuples))
+    return replace(
+        result, sites=sites, tuples=tuples, words=words, names=[joined(rows) for rows in tuples]
+    )
 
 
 def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTable) -> list[int]:

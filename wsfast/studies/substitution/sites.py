@@ -131,8 +131,3 @@ def _ranked(
         return Ranked(pairs, none, norm, at, none, values.new_empty(len(at), 0), table)
     pairs, best, numbers = ranked_pairs(Pairs(at[p], c, values[p, c]), options)
     return Ranked(pairs, best, norm, at, numbers, values[:, numbers], table)
-
-
-def labels(sites: list[Site]) -> list[str]:
-    """What stands for sites, and for candidates, that have no words of their own."""
-    return [" + ".join(map(str, site)) for site in sites]
