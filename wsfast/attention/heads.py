@@ -1,0 +1,45 @@
+"""The heads of a trained attention layer on one text: what the softmax sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Heads:
+    """softmax(cap(q·k) + bias | sink) v of H heads; all tensors may have leading axes.
+
+    A row that sees no word is 0.
+    """
+
+    queries: Tensor  # (H, n, d_k), the scale in them
+    keys: Tensor  # (H, n, d_k), those that heads share repeated
+    values: Tensor  # (H, n, d_v)
+    bias: Tensor | None = None  # (1 or H, n, n) added to the scores; -inf where a word is not seen
+    cap: float | None = None  # scores are cap · tanh(s / cap)
+    sinks: Tensor | None = None  # (H,) score of one word more, whose value is 0
+
+    def scores(self) -> Tensor:
+        """(H, n, n), -inf where a word is not seen."""
+        scores = self.queries @ self.keys.mT
+        if self.cap is not None:
+            scores = self.cap * torch.tanh(scores / self.cap)
+        return scores if self.bias is None else scores + self.bias
+
+    def attention(self, hidden: Tensor | None = None) -> Tensor:
+        """Weights (H, n, n); nobody attends to the words where `hidden` (…, n) is True."""
+        scores = self.scores()
+        if hidden is not None:
+            scores = scores.masked_fill(hidden[..., None, None, :], -torch.inf)
+        if self.sinks is not None:
+            sink = self.sinks.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+            return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+        empty = scores.isneginf().all(-1, keepdim=True)
+        return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+
+    def output(self, hidden: Tensor | None = None) -> Tensor:
+        """(H, n, d_v)."""
+        return self.attention(hidden) @ self.values
