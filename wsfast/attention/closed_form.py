@@ -10,7 +10,7 @@ from torch import Tensor
 from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.core import NEVER
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.weight_fn import WeightFn
 
 
@@ -54,15 +54,18 @@ def pair_change(state: PositionState, t: Tensor) -> PairChange:
 def own_attention(state: PositionState | OwnRows, r: Tensor) -> tuple[Tensor, Tensor]:
     """New attention of row i and its change, (P, s, n), when its scores change by `r`."""
     logit, a = state.own_logit[:, None], state.own_a[:, None]
-    fn = state.weight_fn
+    fn, n = state.weight_fn, r.shape[-1]
     if fn.exponential:
+        # A sink's score stays.
+        r = torch.nn.functional.pad(r, (0, logit.shape[-1] - n))
         top = state.own_top[:, None, None].expand(-1, r.shape[1], 1)
         moved = (r - r.gather(-1, top)).masked_fill(logit <= NEVER / 2, 0.0)
         weight = (logit + moved).softmax(-1)
         small = moved.abs().amax(-1, keepdim=True) <= 1
         em = torch.expm1(torch.where(small, moved, 0.0))
         mean = (a * em).sum(-1, keepdim=True)
-        return weight, torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+        change = torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+        return weight[..., :n], change[..., :n]
     weight, change = fn.value(logit + r), fn.change(logit, r)
     if not fn.normalize:
         return weight, change
@@ -87,71 +90,53 @@ def doubtful(state: PositionState | OwnRows, r: Tensor, share: float | None = No
     return total < (_DOUBT[r.dtype] if share is None else share) * terms.sum(-1)
 
 
-class Scores(NamedTuple):
-    """Products with Δ at P positions and s points, (P, s, n) each."""
-
-    t: Tensor  # y_j · Δ
-    phi_delta: Tensor  # φ_j · Δ
-    r: Tensor  # change of the scores of row i
-
-
-def scores(state: PositionState, delta: Tensor) -> Scores:
-    """What Δ (P, s, d) does to scores, and φ_j · Δ, (P, s, n) each."""
-    n = state.n
-    t, phi_delta, keys_delta = (delta @ state.stack.mT).split(n, -1)
-    own = 0.5 * (delta * (delta @ state.bilinear)).sum(-1, keepdim=True)
-    index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
-    r = keys_delta.scatter_add(-1, index, t.gather(-1, index) + own)
-    return Scores(t, phi_delta, r)
-
-
 def squared_norms(
     state: PositionState, delta: Tensor, *, own: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, d), and the size of the terms it is a sum of.
+    """‖φ(X^i(Δ)) - φ(X)‖² (P, s) for Δ (P, s, D), and the size of the terms it is a sum of.
 
     Of all rows or, without `own`, of the rows j ≠ i.
     """
-    t, phi_delta, r = scores(state, delta)
+    t, mean_u, r, u = state.moves(delta)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
     k, j = state.dominated_position, state.dominated_row
-    mean_delta = (delta[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
-    phi_delta = phi_delta.mT.index_put((k, j), mean_delta).mT
-    word_delta = (delta * state.word[:, None]).sum(-1, keepdim=True)
-    c_delta = (word_delta - phi_delta) * state.inv_b[:, None]
+    dominated_u = (u[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
+    mean_u = mean_u.mT.index_put((k, j), dominated_u).mT
+    word_u = (u * state.word[:, None]).sum(-1, keepdim=True)
+    c_u = (word_u - mean_u) * state.inv_b[:, None]
     alpha, q = pair_change(state, t)
-    delta2 = delta.square().sum(-1, keepdim=True)
+    u2 = u.square().sum(-1, keepdim=True)
     c2 = state.c2[:, None]
-    norm2 = q.square() * c2 + 2 * q * alpha * c_delta + alpha.square() * delta2
+    norm2 = q.square() * c2 + 2 * q * alpha * c_u + alpha.square() * u2
     reach2 = torch.maximum(c2, (state.reach[:, None] * state.inv_b[:, None]).square())
-    size = (q.square() * reach2 + alpha.square() * delta2).sum(-1)
+    size = (q.square() * reach2 + alpha.square() * u2).sum(-1)
     if not own:
         return norm2.sum(-1), size
 
     weight, change = own_attention(state, r)
     moved = change @ state.words
-    alpha_delta = weight.gather(-1, index) * delta
-    own_norm2 = (moved + alpha_delta).square().sum(-1)
-    own_size = moved.square().sum(-1) + alpha_delta.square().sum(-1)
+    alpha_u = weight.gather(-1, index) * u
+    own_norm2 = (moved + alpha_u).square().sum(-1)
+    own_size = moved.square().sum(-1) + alpha_u.square().sum(-1)
     size = (size + own_size).masked_fill(doubtful(state, r), torch.inf)
     return norm2.sum(-1) + own_norm2, size
 
 
 def deltas(state: PositionState, delta: Tensor) -> Tensor:
-    """φ(X^i(Δ)) - φ(X) itself, (P, n, d), for one Δ (P, d) per position; nothing cancels."""
-    at = delta[:, None]
-    t, _, r = scores(state, at)
+    """φ(X^i(Δ)) - φ(X) itself, (P, n, d), for one Δ (P, D) per position; nothing cancels."""
+    t, _, r, u = state.moves(delta[:, None])
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
-    change = q * _c(state) + alpha * at
+    change = q * _c(state) + alpha * u
     weight, own_change = (x[:, 0] for x in own_attention(state, r))
     doubt = doubtful(state, r)
     if bool(doubt.any()):
+        assert isinstance(state, BilinearState)  # softmax is never in doubt
         moved = state.word + delta
         own = 0.5 * (moved * (moved @ state.bilinear)).sum(-1, keepdim=True)
         exact = own_weights(state, (moved @ state.keys.mT).scatter(-1, state.index[:, None], own))
         weight = torch.where(doubt, exact, weight)
         own_change = torch.where(doubt, exact - state.own_a, own_change)
-    own = own_change @ state.words + weight.gather(-1, state.index[:, None]) * delta
+    own = own_change @ state.words + weight.gather(-1, state.index[:, None]) * u[:, 0]
     rows = torch.arange(len(state.index), device=delta.device)
     return change.index_put((rows, state.index), own)
 

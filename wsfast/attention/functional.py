@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from wsfast.attention import closed_form
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState
 
 
 @dataclass(frozen=True)
 class FunctionalState:
     """The functional Θ at P positions."""
 
-    state: PositionState  # its `means` are Θ
+    state: BilinearState  # its `means` are Θ
     by_shift: Tensor  # (P, n) θ_j · c_ji; any number in the position's own row
     by_word: Tensor  # (P, n) θ_i · x_l
 
@@ -32,7 +32,7 @@ class FunctionalState:
         return replace(self, state=self.state.project(basis))
 
 
-def functional_at(exact: PositionState, state: PositionState, theta: Tensor) -> FunctionalState:
+def functional_at(exact: BilinearState, state: BilinearState, theta: Tensor) -> FunctionalState:
     """The functional `theta` (n, d) at the positions of `state`.
 
     `exact` is the same state in float64, as `theta` is, of all of which the constants are formed.
@@ -52,7 +52,7 @@ def functional_at(exact: PositionState, state: PositionState, theta: Tensor) -> 
 def values(functional: FunctionalState, delta: Tensor) -> Tensor:
     """⟨φ(X^i(Δ)) - φ(X), Θ⟩ (P, s) for Δ (P, s, d), in PyTorch operations."""
     state = functional.state
-    t, theta_delta, r = closed_form.scores(state, delta)
+    t, theta_delta, r, _ = state.moves(delta)
     alpha, q = closed_form.pair_change(state, t)
     others = q * functional.by_shift[:, None] + alpha * theta_delta
     weight, change = closed_form.own_attention(state, r)

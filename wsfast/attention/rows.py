@@ -40,23 +40,22 @@ LeaveTopOut = Callable[[Tensor, WeightFn], tuple[RowStatistics, Tensor]]
 class Rows:
     """Every row of attention of a text.
 
-    For normalised softmax the words are centred: every change of φ is a difference of means, so a
-    common shift of the words drops out of it, and with the shift its rounding error.
+    Where the weights of softmax sum to 1, values are centred: every change of φ is a difference of
+    means, so a common shift drops out of it, and with the shift its rounding error.
     """
 
     core: Core
-    shift: Tensor  # (d,) the mean of X for softmax, else 0; float32 holds it exactly
-    words: Tensor  # (n, d) X - shift
-    phi: Tensor  # (n, d) in the coordinates of `words`
-    rest_mean: Tensor  # (n, d) mean of each row without its largest word, likewise
+    shift: Tensor  # (d_v,) the mean value, or 0; float32 holds it exactly
+    words: Tensor  # (n, d_v) the values less the shift
+    phi: Tensor  # (n, d_v) in the coordinates of `words`
+    rest_mean: Tensor  # (n, d_v) mean of each row without its largest word, likewise
     statistics: RowStatistics
 
 
 def rows_of(core: Core, attend: Callable[[Tensor, Tensor], Attended]) -> Rows:
-    """The rows of a text; `attend` is given the words X - shift, of which its means are."""
-    fn = core.weight_fn
-    shift = _shift(core.X) if fn.exponential else torch.zeros_like(core.X[0])
-    words = core.X - shift
+    """The rows of a text; `attend` is given the values less a shift, of which its means are."""
+    shift = _shift(core.values) if core.centred else torch.zeros_like(core.values[0])
+    words = core.values - shift
     return Rows(core, shift, words, *attend(words, shift))
 
 
@@ -66,23 +65,31 @@ def attend_by_tiles(core: Core, words: Tensor, tile: int, leave_top_out: LeaveTo
     Scores are of the words as given: they are to be rounded as all others of the text are.
     """
     fn, means, parts = core.weight_fn, [], []
-    each = numbers(core.X)
-    for some, queries in zip(each.split(tile), core.queries.split(tile), strict=True):
-        scores = queries @ core.X.mT
+    each = numbers(words)
+    for some in each.split(tile):
+        scores = core.scores(some)
         seen = core.seen(some, each)
         if seen is not None:
             scores = scores.masked_fill(~seen, NEVER)
         part, weights = leave_top_out(scores, fn)
-        means.append(weights @ words)
+        mean = weights @ words
+        if seen is not None:
+            part, mean = _without_unseen(fn, part, mean, seen.sum(-1))
+        means.append(mean)
         parts.append(part)
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    rest_mean = torch.cat(means)
-    if core.causal:  # the first row sees itself alone, whatever is left of the others' scores
-        first = each == 0
-        none = -torch.inf if fn.exponential else 0.0
-        statistics = statistics._replace(rest=statistics.rest.masked_fill(first, none))
-        rest_mean = rest_mean.masked_fill(first[:, None], 0.0)
+    rest, rest_mean = core.with_sink(statistics.rest, torch.cat(means))
+    statistics = statistics._replace(rest=rest)
     return Attended(_phi(fn, words, rest_mean, statistics), rest_mean, statistics)
+
+
+def _without_unseen(
+    fn: WeightFn, part: RowStatistics, mean: Tensor, count: Tensor
+) -> tuple[RowStatistics, Tensor]:
+    """Rows that see one word alone have no other, whatever is left of the scores of the others."""
+    alone = count <= 1
+    rest = part.rest.masked_fill(alone, -torch.inf if fn.exponential else 0.0)
+    return part._replace(rest=rest), mean.masked_fill(alone[:, None], 0.0)
 
 
 def _phi(fn: WeightFn, words: Tensor, rest_mean: Tensor, statistics: RowStatistics) -> Tensor:

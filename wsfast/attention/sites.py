@@ -6,17 +6,18 @@ them, and c_jk = x_k - m_j.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.closed_form import OwnRows, doubtful, own_attention, own_weights
-from wsfast.attention.core import NEVER, numbers
+from wsfast.attention.core import NEVER, HeadCore, numbers
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import own_scores, reals
+from wsfast.attention.state import capped, own_scores, reals
 from wsfast.attention.weight_fn import WeightFn
 
 # Numbers of the c_jk that are formed together.
@@ -30,9 +31,21 @@ _KEPT = 0.5
 # A sum of weights, in terms of its scores, whose shares rounding may spoil.
 _DOUBT = 3e-2
 
+State = TypeVar("State", bound="SiteState")
+
+
+class SiteMoves(NamedTuple):
+    """What changes at P sites, s of each, do to the scores and to the values."""
+
+    t: Tensor  # (P, s, m, n) change of the scores S_jk
+    mean: Tensor  # (P, s, m, n) m_j · u_k
+    word: Tensor  # (P, s, m, m) x_l · u_k
+    r: Tensor  # (P, s, m, n) change of the scores of row k
+    u: Tensor  # (P, s, m, d_v) change of the value of word k
+
 
 @dataclass(frozen=True)
-class SiteState:
+class SiteState(ABC):
     """Everything that one evaluation at P sites of m words needs.
 
     Rows of the site, and words that a row does not see, are neutral in what is said of pairs.
@@ -57,19 +70,38 @@ class SiteState:
     own_logit: Tensor
     own_a: Tensor
     own_top: Tensor  # (P, m) int64
-    # What Δ is multiplied with.
+    # The values, of d numbers each.
     word: Tensor  # (P, m, d) x_k
     words: Tensor  # (n, d)
-    stack: Tensor  # (2n + M, d): queries, keys, `means`
-    W: Tensor  # (d, d) W/√d
+
+    # What all sites share, beside what Δ is multiplied with.
+    _shared: ClassVar[frozenset[str]] = frozenset({"weight_fn", "words"})
 
     @property
     def n(self) -> int:
         return self.words.shape[0]
 
     @property
-    def d(self) -> int:
-        return self.words.shape[1]
+    @abstractmethod
+    def means(self) -> Tensor:
+        """(M, d) of which `mean` says the row's."""
+
+    @abstractmethod
+    def moves(self, delta: Tensor) -> SiteMoves:
+        """What Δ (P, s, m, D) does."""
+
+    def _along(self, u: Tensor, means_u: Tensor) -> tuple[Tensor, Tensor]:
+        """m_j · u_k and x_l · u_k, of u (P, s, m, d) and its products with `means`."""
+        s, m = u.shape[1:3]
+        word = u @ self.word[:, None].mT
+        index = self.mean[:, None, None].expand(-1, s, m, -1)
+        mean = means_u.gather(-1, index) - word @ self.b[:, None]
+        return mean * self.inv_rest[:, None, None], word
+
+    def _own(self, t: Tensor, r: Tensor, both: Tensor) -> Tensor:
+        """Changes of the scores of row k: `r` of its query, `t` of keys, `both` (P, s, m, m)."""
+        at = self.at[:, None, None].expand(-1, t.shape[1], t.shape[2], -1)
+        return r.scatter_add(-1, at, t.gather(-1, at).mT + both)
 
     @property
     def own(self) -> OwnRows:
@@ -77,11 +109,40 @@ class SiteState:
         flat = (self.own_logit.flatten(0, 1), self.own_a.flatten(0, 1), self.own_top.flatten())
         return OwnRows(self.weight_fn, *flat)
 
-    def to(self, dtype: torch.dtype, W: Tensor) -> SiteState:
+    def select(self: State, keep: Tensor) -> State:
+        """The state of the sites numbered `keep`."""
+        own = {
+            name: value[keep]
+            for name, value in vars(self).items()
+            if name not in self._shared and value is not None
+        }
+        return replace(self, **own)
+
+
+@dataclass(frozen=True)
+class BilinearSiteState(SiteState):
+    """Of words that are their own keys and values: Δ (P, s, m, d) moves all three."""
+
+    stack: Tensor  # (2n + M, d): queries, keys, `means`
+    W: Tensor  # (d, d) W/√d
+
+    _shared: ClassVar[frozenset[str]] = SiteState._shared | {"stack", "W"}
+
+    @property
+    def means(self) -> Tensor:
+        return self.stack[2 * self.n :]
+
+    def moves(self, delta: Tensor) -> SiteMoves:
+        n = self.n
+        t, r, means_delta = (delta @ self.stack.mT).tensor_split([n, 2 * n], -1)
+        mean, word = self._along(delta, means_delta)
+        return SiteMoves(t, mean, word, self._own(t, r, (delta @ self.W) @ delta.mT), delta)
+
+    def to(self, dtype: torch.dtype, W: Tensor) -> BilinearSiteState:
         """The same state with its real tensors in `dtype`, in which `W` is already."""
         return replace(self, **reals(self, dtype, but="W"), W=W)
 
-    def project(self, basis: Tensor) -> SiteState:
+    def project(self, basis: Tensor) -> BilinearSiteState:
         """The same problem for words that move in the span of the columns of `basis` (d, r)."""
         return replace(
             self,
@@ -91,11 +152,39 @@ class SiteState:
             W=basis.mT @ (self.W @ basis),
         )
 
-    def select(self, keep: Tensor) -> SiteState:
-        """The state of the sites numbered `keep`."""
-        shared = {"weight_fn", "words", "stack", "W"}
-        own = {name: value[keep] for name, value in vars(self).items() if name not in shared}
-        return replace(self, **own)
+
+@dataclass(frozen=True)
+class HeadSiteState(SiteState):
+    """Of a head: Δ (P, s, m, 2 d_k + d_v) changes keys, values and queries of the words."""
+
+    queries: Tensor  # (n, d_k)
+    keys: Tensor  # (n, d_k)
+    outer: Tensor  # (M, d) `means`
+    cap: float | None
+    # Scores before the cap, (P, m, n) each, where there is one: of the words, and of their rows.
+    raw: Tensor | None
+    own_raw: Tensor | None
+
+    _shared: ClassVar[frozenset[str]] = SiteState._shared | {"queries", "keys", "outer", "cap"}
+
+    @property
+    def means(self) -> Tensor:
+        return self.outer
+
+    def moves(self, delta: Tensor) -> SiteMoves:
+        d_k = self.keys.shape[1]
+        key, u, query = delta.split([d_k, self.words.shape[1], d_k], -1)
+        t = key @ self.queries.mT
+        r = self._own(t, query @ self.keys.mT, query @ key.mT)
+        if self.cap is not None:
+            assert self.raw is not None
+            assert self.own_raw is not None
+            t, r = capped(self.cap, self.raw, t), capped(self.cap, self.own_raw, r)
+        return SiteMoves(t, *self._along(u, u @ self.outer.mT), r, u)
+
+    def to(self, dtype: torch.dtype) -> HeadSiteState:
+        """The same state with its real tensors in `dtype`."""
+        return replace(self, **reals(self, dtype))
 
 
 # -- before the change -----------------------------------------------------------------------------
@@ -109,16 +198,45 @@ class LeftOut(NamedTuple):
     mean: Tensor  # (m + 1, n, d)
 
 
-def prepare_sites(rows: Rows, left: LeftOut, at: Tensor, W: Tensor) -> SiteState:
+def prepare_sites(rows: Rows, left: LeftOut, at: Tensor, W: Tensor) -> BilinearSiteState:
     """The state of the sites `at` (P, m), in the dtype of `rows`.
 
     `left` is that of m words, and `W` (d, d) is W/√d.
     """
+    known, means = _known(rows, left, at)
+    stack = torch.cat([rows.core.queries, rows.core.keys, means])
+    return BilinearSiteState(**known, stack=stack, W=W)
+
+
+def prepare_head_sites(rows: Rows, left: LeftOut, at: Tensor) -> HeadSiteState:
+    """The state of the sites `at` (P, m) of a head."""
+    core = rows.core
+    assert isinstance(core, HeadCore)
+    known, means = _known(rows, left, at)
+    raw = own_raw = None
+    if core.cap is not None:
+        raw, own_raw = (
+            scores.unflatten(0, at.shape)
+            for scores in (core.raw_of(at.flatten()), core.raw(at.flatten()))
+        )
+    return HeadSiteState(
+        **known,
+        queries=core.queries,
+        keys=core.keys,
+        outer=means,
+        cap=core.cap,
+        raw=raw,
+        own_raw=own_raw,
+    )
+
+
+def _known(rows: Rows, left: LeftOut, at: Tensor) -> tuple[dict[str, Any], Tensor]:
+    """The fields of `SiteState`, and its `means`."""
     core, fn = rows.core, rows.core.weight_fn
     P, m = at.shape
-    n, each = len(core.X), numbers(core.X)
+    n, each = core.n, numbers(core.values)
     own_rows = torch.zeros(P, n, dtype=torch.bool, device=at.device).scatter(1, at, True)
-    score = (core.queries @ core.X[at.flatten()].mT).mT.unflatten(0, (P, m))  # S_jk
+    score = core.scores_of(at.flatten()).unflatten(0, (P, m))  # S_jk
     sees = core.seen(each, at.flatten())
     unseen = torch.zeros_like(score, dtype=torch.bool)
     if sees is not None:
@@ -159,28 +277,27 @@ def prepare_sites(rows: Rows, left: LeftOut, at: Tensor, W: Tensor) -> SiteState
     own_logit, own_a = own_scores(rows, at.flatten())
     word = rows.words[at]
     reach = word.norm(dim=-1).amax(1)[:, None] + means.norm(dim=-1)[mean]
-    return SiteState(
-        weight_fn=fn,
-        at=at,
-        others=(~own_rows).to(word.dtype),
-        logit=logit,
-        a=a,
-        b=b,
-        share=share,
-        rest=rest,
-        total=total,
-        inv_rest=inv_rest,
-        mean=mean,
-        reach=reach * inv_rest,
-        gram=_gram(word, means, mean, b, inv_rest),
-        own_logit=own_logit.unflatten(0, (P, m)),
-        own_a=own_a.unflatten(0, (P, m)),
-        own_top=rows.statistics.top[at],
-        word=word,
-        words=rows.words,
-        stack=torch.cat([core.queries, core.keys, means]),
-        W=W,
-    )
+    known = {
+        "weight_fn": fn,
+        "at": at,
+        "others": (~own_rows).to(word.dtype),
+        "logit": logit,
+        "a": a,
+        "b": b,
+        "share": share,
+        "rest": rest,
+        "total": total,
+        "inv_rest": inv_rest,
+        "mean": mean,
+        "reach": reach * inv_rest,
+        "gram": _gram(word, means, mean, b, inv_rest),
+        "own_logit": own_logit.unflatten(0, (P, m)),
+        "own_a": own_a.unflatten(0, (P, m)),
+        "own_top": rows.statistics.top[at],
+        "word": word,
+        "words": rows.words,
+    }
+    return known, means
 
 
 def _share_of(fn: WeightFn, score: Tensor, rest: Tensor) -> Tensor:
@@ -198,7 +315,7 @@ def left_out(rows: Rows, m: int, budget: int) -> LeftOut:
     if not fn.normalize:  # no mean is taken
         none = torch.zeros_like(rows.phi)
         return LeftOut(none[:, :0].long(), none[None, :, 0], none[None])
-    each = numbers(core.X)
+    each = numbers(core.values)
     # Scores, those that are left, weights, and what leads to each: some twelve arrays.
     tile = max(1, budget // (12 * 8 * len(each)))
     parts = [_without_top(rows, part, m) for part in each.split(tile)]
@@ -209,8 +326,8 @@ def left_out(rows: Rows, m: int, budget: int) -> LeftOut:
 def _without_top(rows: Rows, part: Tensor, m: int) -> LeftOut:
     """Of the rows numbered `part` alone."""
     core, fn = rows.core, rows.core.weight_fn
-    scores = core.queries[part] @ core.X.mT
-    seen = core.seen(part, numbers(core.X))
+    scores = core.scores(part)
+    seen = core.seen(part, numbers(core.values))
     if seen is not None:
         scores = scores.masked_fill(~seen, NEVER)
     top = scores.topk(m, dim=-1).indices
@@ -225,7 +342,8 @@ def _without_top(rows: Rows, part: Tensor, m: int) -> LeftOut:
             weights = fn.value(scores).masked_fill(out, 0.0)
             rests.append(weights.sum(-1))
             weights = weights * reciprocal(rests[-1])[:, None]
-        means.append(weights @ rows.words)
+        rests[-1], mean = core.with_sink(rests[-1], weights @ rows.words)
+        means.append(mean)
     return LeftOut(top, torch.stack(rests), torch.stack(means))
 
 
@@ -259,26 +377,6 @@ def _c(word: Tensor, means: Tensor, mean: Tensor, b: Tensor, inv_rest: Tensor) -
 
 
 # -- the change ------------------------------------------------------------------------------------
-
-
-class _Products(NamedTuple):
-    """Products with Δ (P, s, m, d)."""
-
-    t: Tensor  # (P, s, m, n) q_j · Δ_k
-    mean: Tensor  # (P, s, m, n) m_j · Δ_k
-    word: Tensor  # (P, s, m, m) x_l · Δ_k
-    r: Tensor  # (P, s, m, n) change of the scores of row k
-
-
-def _products(state: SiteState, delta: Tensor) -> _Products:
-    n, s, m = state.n, delta.shape[1], delta.shape[2]
-    t, keys, means = (delta @ state.stack.mT).tensor_split([n, 2 * n], -1)
-    word = delta @ state.word[:, None].mT
-    index = state.mean[:, None, None].expand(-1, s, m, -1)
-    mean = means.gather(-1, index) - word @ state.b[:, None]
-    at = state.at[:, None, None].expand(-1, s, m, -1)
-    both = t.gather(-1, at).mT + (delta @ state.W) @ delta.mT
-    return _Products(t, mean * state.inv_rest[:, None, None], word, keys.scatter_add(-1, at, both))
 
 
 def _moved(state: SiteState, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -319,41 +417,41 @@ def _each(gain: Tensor) -> list[tuple[int, Tensor]]:
 
 
 def squared_norms(state: SiteState, delta: Tensor, *, own: bool = True) -> tuple[Tensor, Tensor]:
-    """‖φ(X') - φ(X)‖² (P, s) for Δ (P, s, m, d), and the size of the terms it is a sum of.
+    """‖φ(X') - φ(X)‖² (P, s) for Δ (P, s, m, D), and the size of the terms it is a sum of.
 
     Of all rows or, without `own`, of those outside the site.
     """
-    by = _products(state, delta)
+    by = state.moves(delta)
     alpha, q = _moved(state, by.t)
-    norm2 = _of_others(state, delta, by, alpha, q)
+    norm2 = _of_others(state, by, alpha, q)
     reach = (q.abs().sum(2) * state.reach[:, None]).square()
-    length = (alpha * delta.norm(dim=-1, keepdim=True)).sum(2).square()
+    length = (alpha * by.u.norm(dim=-1, keepdim=True)).sum(2).square()
     size = ((reach + length) * state.others[:, None]).sum(-1)
     if not own:
         return norm2, size
-    moved, by_delta, doubt = _own_change(state, delta, by.r)
-    squared = (moved + by_delta).square().sum((-1, -3))
-    own_size = (moved.square() + by_delta.square()).sum((-1, -3))
+    moved, by_u, doubt = _own_change(state, by)
+    squared = (moved + by_u).square().sum((-1, -3))
+    own_size = (moved.square() + by_u.square()).sum((-1, -3))
     return norm2 + squared, (size + own_size).masked_fill(doubt.any(1), torch.inf)
 
 
 def searched(state: SiteState, delta: Tensor) -> Tensor:
     """The square of the norm alone, as a search asks for it."""
-    by = _products(state, delta)
-    moved, by_delta, _ = _own_change(state, delta, by.r)
-    own = (moved + by_delta).square().sum((-1, -3))
-    return _of_others(state, delta, by, *_moved(state, by.t)) + own
+    by = state.moves(delta)
+    moved, by_u, _ = _own_change(state, by)
+    own = (moved + by_u).square().sum((-1, -3))
+    return _of_others(state, by, *_moved(state, by.t)) + own
 
 
-def _of_others(state: SiteState, delta: Tensor, by: _Products, alpha: Tensor, q: Tensor) -> Tensor:
+def _of_others(state: SiteState, by: SiteMoves, alpha: Tensor, q: Tensor) -> Tensor:
     """The square (P, s) of the change of the rows outside the site."""
     crossed = alpha @ alpha.mul(state.others[:, None, None]).mT  # Σ_j α_jk α_jl
-    moved = (crossed * (delta @ delta.mT)).sum((-1, -2))
+    moved = (crossed * (by.u @ by.u.mT)).sum((-1, -2))
     q_others = q * state.others[:, None, None]
     turned = (alpha @ q_others.mT * by.word).sum((-1, -2))
     turned = turned - (alpha * by.mean * q_others.sum(2, keepdim=True)).sum((-1, -2))
     gram = state.gram[:, None]
-    m = delta.shape[2]
+    m = alpha.shape[2]
     shifted = sum(
         (q_others[:, :, k] * q[:, :, other] * gram[:, :, k, other]).sum(-1)
         * (1 if k == other else 2)
@@ -363,26 +461,27 @@ def _of_others(state: SiteState, delta: Tensor, by: _Products, alpha: Tensor, q:
     return moved + 2 * turned + shifted
 
 
-def _own_change(state: SiteState, delta: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What words and Δ add to the change of row k, (P, m, s, d) each; where rounding may be all."""
-    P, s, m, _ = delta.shape
-    flat = r.transpose(1, 2).flatten(0, 1)
+def _own_change(state: SiteState, by: SiteMoves) -> tuple[Tensor, Tensor, Tensor]:
+    """What words and u add to the change of row k, (P, m, s, d) each; where rounding may be all."""
+    P, s, m, _ = by.u.shape
+    flat = by.r.transpose(1, 2).flatten(0, 1)
     weight, change = (x.unflatten(0, (P, m)) for x in own_attention(state.own, flat))
     at = state.at[:, None, None].expand(-1, m, s, -1)
-    by_delta = torch.einsum("pksl,psld->pksd", weight.gather(-1, at), delta)
+    by_u = torch.einsum("pksl,psld->pksd", weight.gather(-1, at), by.u)
     doubt = doubtful(state.own, flat, _DOUBT).unflatten(0, (P, m))
-    return change @ state.words, by_delta, doubt
+    return change @ state.words, by_u, doubt
 
 
 def deltas(state: SiteState, delta: Tensor) -> Tensor:
-    """φ(X') - φ(X) itself, (P, n, d), for one Δ (P, m, d) a site; nothing cancels."""
-    P, m, d = delta.shape
-    by = _products(state, delta[:, None])
+    """φ(X') - φ(X) itself, (P, n, d), for one Δ (P, m, D) a site; nothing cancels."""
+    P, m, _ = delta.shape
+    by = state.moves(delta[:, None])
     alpha, q = (x[:, 0] for x in _moved(state, by.t))
-    change = alpha.mT @ delta + (q[..., None] * _of_state(state)).sum(1)
-    moved, by_delta, doubt = (x[:, :, 0] for x in _own_change(state, delta[:, None], by.r))
-    own = moved + by_delta
+    change = alpha.mT @ by.u[:, 0] + (q[..., None] * _of_state(state)).sum(1)
+    moved, by_u, doubt = (x[:, :, 0] for x in _own_change(state, by))
+    own = moved + by_u
     if bool(doubt.any()):
+        assert isinstance(state, BilinearSiteState)  # softmax is never in doubt
         # Weights from the moved words alone.
         after, at = state.word + delta, state.at[:, None].expand(-1, m, -1)
         scores = after @ state.stack[state.n : 2 * state.n].mT
@@ -390,12 +489,11 @@ def deltas(state: SiteState, delta: Tensor) -> Tensor:
         weights = own_weights(state.own, scores.flatten(0, 1)).unflatten(0, (P, m))
         exact = (weights - state.own_a) @ state.words + weights.gather(-1, at) @ delta
         own = torch.where(doubt[..., None], exact, own)
-    return change.scatter(1, state.at[..., None].expand(-1, -1, d), own)
+    return change.scatter(1, state.at[..., None].expand(-1, -1, own.shape[-1]), own)
 
 
 def _of_state(state: SiteState) -> Tensor:
-    means = state.stack[2 * state.n :]
-    return _c(state.word, means, state.mean, state.b, state.inv_rest)
+    return _c(state.word, state.means, state.mean, state.b, state.inv_rest)
 
 
 # -- hidden words: nobody attends to them, their own rows stay as queries --------------------------

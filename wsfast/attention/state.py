@@ -6,20 +6,23 @@ The notation is that of docs/design.md, section 2: row j attends, word i is pert
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from wsfast._kinks import at_most, reciprocal, relu
-from wsfast.attention.core import NEVER, numbers
+from wsfast._kinks import absolute, at_most, reciprocal, relu
+from wsfast.attention.core import NEVER, HeadCore, numbers
 from wsfast.attention.rows import Rows
 from wsfast.attention.weight_fn import WeightFn
 
 # Below this share of their size, squared distances come from the differences, not from inner
 # products.
 _CANCELLED = 1e-3
+
+State = TypeVar("State", bound="PositionState")
 
 
 def reals(state: object, dtype: torch.dtype, *, but: str = "") -> dict[str, Any]:
@@ -31,8 +34,17 @@ def reals(state: object, dtype: torch.dtype, *, but: str = "") -> dict[str, Any]
     }
 
 
+class Moves(NamedTuple):
+    """What changes at P positions, s of each, do to the scores and to the values."""
+
+    t: Tensor  # (P, s, n) change of the scores S_ji
+    mean: Tensor  # (P, s, n) φ_j · u
+    r: Tensor  # (P, s, n) change of the scores of row i
+    u: Tensor  # (P, s, d_v) change of the value of word i
+
+
 @dataclass(frozen=True)
-class PositionState:
+class PositionState(ABC):
     """Everything that one evaluation at P positions needs; tensors (P, n) where not said otherwise.
 
     The entries of the position's own row (j = i), and of rows that do not see it, are neutral: they
@@ -48,7 +60,8 @@ class PositionState:
     rest: Tensor  # sum of the other weights of row j (ReLU)
     c2: Tensor  # ‖c_ji‖²
     reach: Tensor  # ‖x_i‖ + ‖φ_j‖: what c_ji is a difference of, times b
-    own_logit: Tensor  # scores of row i (NEVER: unseen words); softmax: less the row's maximum
+    # Scores of row i (NEVER: unseen words); softmax: less the row's maximum, and that of a sink.
+    own_logit: Tensor
     own_a: Tensor
     own_top: Tensor  # (P,) int64
     # Pairs where row j puts more than half of its attention on word i, sorted by position.
@@ -56,11 +69,15 @@ class PositionState:
     dominated_position: Tensor  # (K,) int64, index into the P positions
     dominated_row: Tensor  # (K,) int64
     dominated_mean: Tensor  # (K, d) m_ji
-    # What Δ is multiplied with.
+    # The values, of d numbers each.
     word: Tensor  # (P, d) x_i
     words: Tensor  # (n, d)
-    stack: Tensor  # (3n, d): `queries`, `means`, `keys`
-    bilinear: Tensor  # (d, d) (W + Wᵀ)/√d
+
+    # What there is of each position beside the pairs.
+    _per_position: ClassVar[tuple[str, ...]] = (
+        "index", "logit", "a", "b", "inv_b", "rest", "c2", "reach", "own_logit", "own_a",
+        "own_top", "word",
+    )  # fmt: skip
 
     @property
     def n(self) -> int:
@@ -71,13 +88,51 @@ class PositionState:
         return self.words.shape[1]
 
     @property
+    @abstractmethod
+    def means(self) -> Tensor:
+        """φ (n, d); 0 when unnormalised. For a functional of φ, its Θ."""
+
+    @abstractmethod
+    def moves(self, delta: Tensor) -> Moves:
+        """What Δ (P, s, D) does."""
+
+    def select(self: State, keep: Tensor) -> State:
+        """The state of the positions numbered `keep` (int64; repetition is fine)."""
+        counts = self.dominated_start.diff()[keep]
+        position = torch.arange(len(keep), device=keep.device).repeat_interleave(counts)
+        # Pair number: the start of the position's own pairs, plus the place among them.
+        place = (
+            torch.arange(len(position), device=keep.device) - _starts(position, len(keep))[position]
+        )
+        pairs = self.dominated_start[keep][position] + place
+        return replace(
+            self,
+            **{
+                name: value[keep]
+                for name in self._per_position
+                if (value := getattr(self, name)) is not None
+            },
+            dominated_start=_starts(position, len(keep)),
+            dominated_position=position,
+            dominated_row=self.dominated_row[pairs],
+            dominated_mean=self.dominated_mean[pairs],
+        )
+
+
+@dataclass(frozen=True)
+class BilinearState(PositionState):
+    """Of words that are their own keys and values: Δ (P, s, d) moves all three."""
+
+    stack: Tensor  # (3n, d): `queries`, `means`, `keys`
+    bilinear: Tensor  # (d, d) (W + Wᵀ)/√d
+
+    @property
     def queries(self) -> Tensor:
         """What Δ moves the scores S_ji by, (n, d)."""
         return self.stack[: self.n]
 
     @property
     def means(self) -> Tensor:
-        """φ (n, d); 0 when unnormalised. For a functional of φ, its Θ."""
         return self.stack[self.n : 2 * self.n]
 
     @property
@@ -85,11 +140,18 @@ class PositionState:
         """What Δ moves the scores of the own row by, (n, d)."""
         return self.stack[2 * self.n :]
 
-    def to(self, dtype: torch.dtype, bilinear: Tensor) -> PositionState:
+    def moves(self, delta: Tensor) -> Moves:
+        t, mean, keys_delta = (delta @ self.stack.mT).split(self.n, -1)
+        own = 0.5 * (delta * (delta @ self.bilinear)).sum(-1, keepdim=True)
+        index = self.index[:, None, None].expand(-1, delta.shape[1], 1)
+        r = keys_delta.scatter_add(-1, index, t.gather(-1, index) + own)
+        return Moves(t, mean, r, delta)
+
+    def to(self, dtype: torch.dtype, bilinear: Tensor) -> BilinearState:
         """The same state with its real tensors in `dtype`, in which `bilinear` is already."""
         return replace(self, **reals(self, dtype, but="bilinear"), bilinear=bilinear)
 
-    def project(self, basis: Tensor) -> PositionState:
+    def project(self, basis: Tensor) -> BilinearState:
         """The same problem for Δ in the span of the orthonormal columns of `basis` (d, r)."""
         return replace(
             self,
@@ -100,38 +162,85 @@ class PositionState:
             bilinear=basis.mT @ (self.bilinear @ basis),
         )
 
-    def select(self, keep: Tensor) -> PositionState:
-        """The state of the positions numbered `keep` (int64; repetition is fine)."""
-        counts = self.dominated_start.diff()[keep]
-        position = torch.arange(len(keep), device=keep.device).repeat_interleave(counts)
-        # Pair number: the start of the position's own pairs, plus the place among them.
-        place = (
-            torch.arange(len(position), device=keep.device) - _starts(position, len(keep))[position]
-        )
-        pairs = self.dominated_start[keep][position] + place
-        per_position = (
-            "index", "logit", "a", "b", "inv_b", "rest", "c2", "reach", "own_logit", "own_a",
-            "own_top", "word",
-        )  # fmt: skip
-        return replace(
-            self,
-            **{name: getattr(self, name)[keep] for name in per_position},
-            dominated_start=_starts(position, len(keep)),
-            dominated_position=position,
-            dominated_row=self.dominated_row[pairs],
-            dominated_mean=self.dominated_mean[pairs],
-        )
+
+@dataclass(frozen=True)
+class HeadState(PositionState):
+    """Of a head: Δ (P, s, 2 d_k + d_v) changes the key, the value and the query of a word."""
+
+    queries: Tensor  # (n, d_k)
+    keys: Tensor  # (n, d_k)
+    outputs: Tensor  # (n, d_v) φ
+    cap: float | None
+    # Scores before the cap, (P, n) each, where there is one: of word i, and of row i.
+    raw: Tensor | None
+    own_raw: Tensor | None
+
+    _per_position: ClassVar[tuple[str, ...]] = (*PositionState._per_position, "raw", "own_raw")
+
+    @property
+    def means(self) -> Tensor:
+        return self.outputs
+
+    def moves(self, delta: Tensor) -> Moves:
+        d_k = self.keys.shape[1]
+        key, u, query = delta.split([d_k, self.d, d_k], -1)
+        t, r = key @ self.queries.mT, query @ self.keys.mT
+        index = self.index[:, None, None].expand(-1, delta.shape[1], 1)
+        both = t.gather(-1, index) + (key * query).sum(-1, keepdim=True)
+        r = r.scatter_add(-1, index, both)
+        if self.cap is not None:
+            assert self.raw is not None
+            assert self.own_raw is not None
+            t, r = capped(self.cap, self.raw, t), capped(self.cap, self.own_raw, r)
+        return Moves(t, u @ self.outputs.mT, r, u)
+
+    def to(self, dtype: torch.dtype) -> HeadState:
+        """The same state with its real tensors in `dtype`."""
+        return replace(self, **reals(self, dtype))
 
 
-def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionState:
+def capped(cap: float, raw: Tensor, change: Tensor) -> Tensor:
+    """How cap · tanh(s / cap) changes, for scores `raw` (P, …, n) that change by (P, s, …, n)."""
+    raw = raw[:, None]  # (P, …) beside (P, s, …)
+    level, step = torch.tanh(raw / cap), torch.tanh(change / cap)
+    # Of a sum of arguments, which cancels nothing; where it would divide by little, directly.
+    small = absolute(change) <= cap
+    summed = step * (1 - level.square()) / torch.where(small, 1 + level * step, 1.0)
+    return cap * torch.where(small, summed, torch.tanh((raw + change) / cap) - level)
+
+
+def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> BilinearState:
     """The state of the positions `index` (P,) int64, in the dtype of `rows`.
 
     `bilinear` (d, d) is (W + Wᵀ)/√d.
     """
+    known = _known(rows, index)
+    means = rows.phi if rows.core.weight_fn.normalize else torch.zeros_like(rows.phi)
+    stack = torch.cat([rows.core.queries, means, rows.core.keys])
+    return BilinearState(**known, stack=stack, bilinear=bilinear)
+
+
+def prepare_head(rows: Rows, index: Tensor) -> HeadState:
+    """The state of the positions `index` of a head."""
+    core = rows.core
+    assert isinstance(core, HeadCore)
+    return HeadState(
+        **_known(rows, index),
+        queries=core.queries,
+        keys=core.keys,
+        outputs=rows.phi,
+        cap=core.cap,
+        raw=None if core.cap is None else core.raw_of(index),
+        own_raw=None if core.cap is None else core.raw(index),
+    )
+
+
+def _known(rows: Rows, index: Tensor) -> dict[str, Any]:
+    """The fields of `PositionState`."""
     core, fn = rows.core, rows.core.weight_fn
     top, top_score, left = rows.statistics
-    score = core.X[index] @ core.queries.mT  # S_ji
-    each = numbers(core.X)
+    score = core.scores_of(index)  # S_ji
+    each = numbers(core.values)
     is_top = top == index[:, None]
     if fn.exponential:
         full = torch.logaddexp(top_score, left)
@@ -163,46 +272,43 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
     dominated = is_top & (a > 0.5) if fn.normalize else torch.zeros_like(is_top)
     position, row = dominated.nonzero(as_tuple=True)
     dominated_mean = rows.rest_mean[row]
+    means = rows.phi if fn.normalize else torch.zeros_like(rows.phi)  # else c_ji is x_i itself
     if fn.normalize:
-        means = rows.phi
         inv_b = torch.where(dominated, 1.0, 1 / torch.where(dominated, 1.0, b))
         distance2 = _squared_distances(word, means).index_put(
             (position, row), (word[position] - dominated_mean).square().sum(-1)
         )
         c2 = (distance2 * inv_b.square()).masked_fill(neutral, 0.0)
     else:
-        means = torch.zeros_like(rows.phi)  # c_ji is x_i itself
         inv_b = torch.ones_like(b)
         c2 = word.square().sum(-1, keepdim=True).expand_as(b).masked_fill(neutral, 0.0)
-    return PositionState(
-        weight_fn=fn,
-        index=index,
-        logit=logit,
-        a=a,
-        b=b,
-        inv_b=inv_b,
-        rest=rest,
-        c2=c2,
-        reach=(word.norm(dim=-1)[:, None] + means.norm(dim=-1)).masked_fill(neutral, 0.0),
-        own_logit=own_logit,
-        own_a=own_a,
-        own_top=top[index],
-        dominated_start=_starts(position, len(index)),
-        dominated_position=position,
-        dominated_row=row,
-        dominated_mean=dominated_mean,
-        word=word,
-        words=rows.words,
-        stack=torch.cat([core.queries, means, core.keys]),
-        bilinear=bilinear,
-    )
+    return {
+        "weight_fn": fn,
+        "index": index,
+        "logit": logit,
+        "a": a,
+        "b": b,
+        "inv_b": inv_b,
+        "rest": rest,
+        "c2": c2,
+        "reach": (word.norm(dim=-1)[:, None] + means.norm(dim=-1)).masked_fill(neutral, 0.0),
+        "own_logit": own_logit,
+        "own_a": own_a,
+        "own_top": top[index],
+        "dominated_start": _starts(position, len(index)),
+        "dominated_position": position,
+        "dominated_row": row,
+        "dominated_mean": dominated_mean,
+        "word": word,
+        "words": rows.words,
+    }
 
 
 def own_scores(rows: Rows, index: Tensor) -> tuple[Tensor, Tensor]:
     """`own_logit` and `own_a` of `PositionState`, for the words `index` (P,)."""
     core, fn = rows.core, rows.core.weight_fn
     top, top_score, left = rows.statistics
-    score = core.queries[index] @ core.X.mT  # S_il
+    score = core.scores(index)  # S_il
     if fn.exponential:
         # By these scores alone: one from elsewhere may be rounded otherwise.
         score = score - score.gather(1, top[index, None])
@@ -211,9 +317,13 @@ def own_scores(rows: Rows, index: Tensor) -> tuple[Tensor, Tensor]:
         a = fn.value(score)
         if fn.normalize:
             a = a * reciprocal(fn.value(top_score) + left)[index, None]
-    seen = core.seen(index, numbers(core.X))
+    seen = core.seen(index, numbers(core.values))
     if seen is not None:
         score, a = score.masked_fill(~seen, NEVER), a.masked_fill(~seen, 0.0)
+    if isinstance(core, HeadCore) and core.sink is not None:
+        sink = core.sink - top_score[index, None]
+        total = torch.logaddexp(top_score, left)[index, None]
+        score, a = torch.cat([score, sink], 1), torch.cat([a, (core.sink - total).exp()], 1)
     return score, a
 
 

@@ -86,7 +86,7 @@ def prepare(
     `norm_bound` is no less than the largest singular value of W.
     """
     core = rows.core
-    fn, (n, d) = core.weight_fn, core.X.shape
+    fn, (n, d) = core.weight_fn, core.values.shape
     indices, made = [], []
     for some in states:
         indices.append(some.index)

@@ -29,7 +29,7 @@ class Cuda(Cpu):
 
         def attend(words: Tensor, shift: Tensor) -> Attended:
             # Not of centred words: scores are to be rounded as all others of the text are.
-            phi, rest_mean, statistics = fused_text(core.X, core.queries, core.weight_fn)
+            phi, rest_mean, statistics = fused_text(core.values, core.queries, core.weight_fn)
             if core.weight_fn.exponential:
                 alone = statistics.rest.isneginf()[:, None]
                 phi, rest_mean = phi - shift, (rest_mean - shift).masked_fill(alone, 0.0)

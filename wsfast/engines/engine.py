@@ -138,7 +138,7 @@ class Engine:
     def rows(self, core: Core, budget: int) -> Rows:
         """The rows of a text, within `budget` bytes of temporaries."""
         # Scores, weights and what the plain softmax needs of either: about four arrays at a time.
-        tile = max(1, budget // (4 * 8 * len(core.X)))
+        tile = max(1, budget // (4 * 8 * len(core.values)))
         leave_top_out = self._left_top_out
         return rows_of(core, lambda words, _: attend_by_tiles(core, words, tile, leave_top_out))
 

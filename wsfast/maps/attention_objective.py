@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from wsfast.attention.functional import FunctionalState
-from wsfast.attention.sites import SiteState
-from wsfast.attention.state import PositionState
+from wsfast.attention.sites import BilinearSiteState
+from wsfast.attention.state import BilinearState
 from wsfast.engines.engine import Engine, Evaluator
 from wsfast.search.objective import Objective, Small, of_each_word
 
@@ -20,7 +20,7 @@ class AttentionObjective(Objective):
     """By the closed form, at P positions."""
 
     engine: Engine
-    state: PositionState | FunctionalState | SiteState
+    state: BilinearState | FunctionalState | BilinearSiteState
     more_starts: int = 1
     lead: Tensor | None = None
     smoother: tuple[AttentionObjective, ...] = ()
@@ -48,7 +48,7 @@ class AttentionObjective(Objective):
         return self._word.device
 
     def evaluator(self, starts: int) -> Evaluator:
-        if isinstance(self.state, SiteState):
+        if isinstance(self.state, BilinearSiteState):
             return self.engine.site_norms(self.state)
         if isinstance(self.state, FunctionalState):
             return self.engine.functional(self.state, starts)

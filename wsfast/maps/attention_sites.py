@@ -1,4 +1,4 @@
-"""Several words of a text at once under random attention, by the closed form."""
+"""Several words of a text at once, by the closed form."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from torch import Tensor
 from wsfast._kinks import root
 from wsfast.attention import sites as closed_form
 from wsfast.attention.rows import Rows
-from wsfast.attention.sites import LeftOut, SiteState, left_out, prepare_sites
+from wsfast.attention.sites import LeftOut, SiteState, left_out
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.maps.attention import Weights
 from wsfast.maps.feature_map import gathered
 from wsfast.maps.measure import Norm
 from wsfast.perturbation.change import Sites
@@ -23,15 +22,11 @@ _POINTS = 64
 
 
 class Text(Protocol):
-    """One text under random attention."""
+    """One text under a head of attention."""
 
     n: int
     d: int
     budget: int
-
-    @property
-    def weights(self) -> Weights:
-        """Of its map."""
 
     @property
     def rows(self) -> Rows:
@@ -40,12 +35,18 @@ class Text(Protocol):
     def rows_for(self, weight_fn: WeightFn) -> Rows:
         """The rows for another weight function."""
 
+    def site_state(self, rows: Rows, left: LeftOut, at: Tensor) -> SiteState:
+        """State of the sites `at` (P, m) in float64."""
+
+    def sites_in_dtype(self, state: SiteState, dtype: torch.dtype) -> SiteState:
+        """`state` with its real tensors in `dtype`."""
+
     def lost(self, norm: Tensor, size: Tensor, dtype: torch.dtype) -> Tensor:
         """Where rounding in `dtype` may spoil a squared norm, a sum of terms of some `size`."""
 
 
 class AttentionSites:
-    """What a text under random attention says of sites of several words.
+    """What a text under attention says of sites of several words.
 
     Parameters
     ----------
@@ -64,14 +65,10 @@ class AttentionSites:
         if (fn, m) not in self._known:
             rows = text.rows if fn == own else text.rows_for(fn)
             self._known[fn, m] = rows, left_out(rows, m, text.budget)
-        return prepare_sites(*self._known[fn, m], sites.at, text.weights.scaled(torch.float64))
-
-    def in_dtype(self, state: SiteState, dtype: torch.dtype) -> SiteState:
-        """`state` with its real tensors in `dtype`."""
-        return state.to(dtype, self._text.weights.scaled(dtype))
+        return text.site_state(*self._known[fn, m], sites.at)
 
     def changes(self, sites: Sites, delta: Tensor | None) -> Tensor:
-        """φ(X') - φ(X) (P, s, n, d), float64, for Δ (P, s, m, d); None: the words are hidden."""
+        """φ(X') - φ(X) (P, s, n, d), float64, for Δ (P, s, m, D); None: the words are hidden."""
         state = self.state(sites)
         if delta is None:
             return closed_form.hidden_deltas(state)[:, None]
@@ -85,7 +82,7 @@ class AttentionSites:
             exact = self.state(Sites(sites.at[part]))
             if delta is None:
                 return root(closed_form.hidden_squared_norms(exact, own=own))[:, None]
-            state = self.in_dtype(exact, dtype)
+            state = self._text.sites_in_dtype(exact, dtype)
             each = delta[part].split(points, 1)
             return torch.cat([self._norms_at(exact, state, by, own=own) for by in each], 1)
 

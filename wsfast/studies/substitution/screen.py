@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.maps.attention_text import ROUNDING, AttentionText
+from wsfast.maps.attention_text import AttentionText
 from wsfast.maps.candidates import (
     PAIR_ARRAYS,
     Squares,
@@ -17,6 +17,7 @@ from wsfast.maps.candidates import (
     replaced_norms,
     tiling_of,
 )
+from wsfast.maps.closed_form_text import ROUNDING
 from wsfast.results.substitution import LEADERS
 from wsfast.studies.substitution.contenders import Contenders
 from wsfast.studies.substitution.options import candidate_rows
