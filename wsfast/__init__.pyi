@@ -19,6 +19,7 @@ from .studies.sensitivity import (
 )
 from .studies.substitution.search import self_scores, substitution_sensitivity
 from .studies.worst_words import worst_words
+from .text.attention_layers import attention_layers
 from .text.compare import compare
 from .text.embed import embed
 from .text.score import score
@@ -31,6 +32,7 @@ __all__ = [
     "SensitivityResult",
     "SubstitutionResult",
     "__version__",
+    "attention_layers",
     "compare",
     "drf_features",
     "drf_sensitivity",

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from wsfast.attention.heads import Heads
 
+__all__ = ["AttentionLayer", "Heads", "RowMap"]
+
 
 class RowMap(Protocol):
     """From texts to the rows that attention sees of them: the model's own code, differentiable."""

@@ -6,6 +6,7 @@ from wsfast.results.comparison import Comparison
 from wsfast.results.embedded import Embedded
 from wsfast.results.replacements import LeftOut, Replacement, Replacements
 from wsfast.results.scores import Cut, Scores
+from wsfast.text.attention_layers import attention_layers
 from wsfast.text.compare import compare
 from wsfast.text.embed import embed
 from wsfast.text.reviews import Review, imdb_reviews
@@ -21,6 +22,7 @@ __all__ = [
     "Replacements",
     "Review",
     "Scores",
+    "attention_layers",
     "compare",
     "embed",
     "imdb_reviews",

@@ -173,7 +173,7 @@ def _trained(encoder: Any, tokenizer: Any, texts: list[str]) -> HeadAttention | 
     encodings = [tokens.encode(tokenizer, text) for text in texts]
     limit = models.position_limit(encoder, tokenizer)
     for index, encoding in enumerate(encodings):
-        tokens.check_length(index, len(encoding.tokens), limit)
+        tokens.check_length(f"texts[{index}]", len(encoding.tokens), limit)
     maps = attention_maps(encoder, encodings)
     if maps is None:
         return None

@@ -130,12 +130,10 @@ class Embedder:
 
     def embed(self, index: int, text: str, encoding: tokens.Encoding) -> Embedded:
         """Words and vectors of text number `index`, from what was kept of its tokens."""
-        if encoding.count == 0:
-            raise UnfitTextError(
-                f"texts[{index}]",
-                f"must have a token, got {text!r}, in which the tokenizer finds none",
-            )
-        tokens.check_length(index, len(encoding.tokens), self.limit)
+        name = f"texts[{index}]"
+        tokens.check_some(name, text, encoding)
+        instead = ', or take layer="words"'
+        tokens.check_length(name, len(encoding.tokens), self.limit, instead=instead)
         if isinstance(self.layer, str):
             vectors = self.source.words(encoding.inputs["input_ids"])
         else:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 _PROBE = 4  # tokens of the text in which the layers are looked for
 
@@ -45,7 +46,7 @@ def encoder_of(model: Any) -> Any:
     return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
-def twin(model: Any, *, own_config: bool = False) -> Any:
+def twin(model: Any, *, own_config: bool = False, dtype: torch.dtype | None = None) -> Any:
     """Copy of the encoder, dropout off, that shares weights and hooks with it.
 
     Parameters
@@ -53,20 +54,48 @@ def twin(model: Any, *, own_config: bool = False) -> Any:
     model : transformers.PreTrainedModel
     own_config : bool, default False
         Whether the configuration is copied too, to be changed.
+    dtype : torch.dtype, optional
+        Of the weights of the copy, which are constants then; those that have it are shared still.
     """
     encoder = encoder_of(model)
-    shared = [*encoder.parameters(), *encoder.buffers()]
-    for module in encoder.modules():
-        shared += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-        if not own_config and getattr(module, "config", None) is not None:
-            shared.append(module.config)
-    own = copy.deepcopy(encoder, {id(one): one for one in shared})
-    for module in own.modules():
+    cast = {}
+    if dtype is not None:
+        tensors = (*encoder.parameters(), *encoder.buffers())
+        cast = {id(one): _constant(one, dtype) for one in tensors}
+    return copied(encoder, cast, own_config=own_config).eval()
+
+
+def copied(module: Any, replaced: dict[int, Tensor], *, own_config: bool = False) -> Any:
+    """Copy of a module that shares hooks and weights with it.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    replaced : dict of int to Tensor
+        What stands in the copy in place of the weight or buffer with that ``id``.
+    own_config : bool, default False
+        Whether the configuration of transformers is copied too, to be changed.
+    """
+    shared = [*module.parameters(), *module.buffers()]
+    for part in module.modules():
+        shared += [*part._forward_pre_hooks.values(), *part._forward_hooks.values()]
+        if not own_config and getattr(part, "config", None) is not None:
+            shared.append(part.config)
+    own = copy.deepcopy(module, {id(one): one for one in shared} | replaced)
+    for part in own.modules():
         # transformers 5.0 swaps these while it collects states, maybe now in another thread.
-        forward = vars(module).get("forward")
+        forward = vars(part).get("forward")
         if isinstance(forward, FunctionType) and forward.__module__.startswith("transformers."):
-            del module.forward
-    return own.eval()
+            del part.forward
+    return own
+
+
+def _constant(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A weight or a buffer that no gradient reaches."""
+    own = tensor.detach()
+    if own.is_floating_point():
+        own = own.to(dtype)
+    return Parameter(own, requires_grad=False) if isinstance(tensor, Parameter) else own
 
 
 # Found once for each model; its parts keep their names.
@@ -96,7 +125,7 @@ class Layers:
         stop = self._stop(inputs, layer)
         self._now.stop, self._now.calls = stop, 0
         try:
-            output = _run(self._twin, inputs, collect=stop is None)
+            output = run(self._twin, inputs, collect=stop is None)
         except _ReachedError as reached:
             return reached.state[0]
         finally:
@@ -137,7 +166,7 @@ class Layers:
         self._now.calls += 1
 
 
-def _run(encoder: Any, inputs: dict[str, list[int]], *, collect: bool) -> Any:
+def run(encoder: Any, inputs: dict[str, list[int]], *, collect: bool) -> Any:
     """What the encoder returns for one text; `collect`: with all hidden states (1, n, d)."""
     device = encoder.get_input_embeddings().weight.device
     batch = {name: torch.tensor([ids], device=device) for name, ids in inputs.items()}
@@ -166,7 +195,7 @@ def _find_stops(encoder: Any, inputs: dict[str, list[int]]) -> dict[int, Stop]:
         _drop_hooks_of_owner(module)
         module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
     try:
-        output = _run(probe, {name: ids[:_PROBE] for name, ids in inputs.items()}, collect=True)
+        output = run(probe, {name: ids[:_PROBE] for name, ids in inputs.items()}, collect=True)
     except (RuntimeError, ValueError, IndexError):  # so short a text is none for this model
         return {}
     seen.append((_END, getattr(output, _LAST, torch.empty(0))))

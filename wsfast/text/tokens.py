@@ -140,14 +140,21 @@ class TooLongError(UnfitTextError):
         super().__init__(name, reason)
 
 
-def check_length(index: int, count: int, limit: int | None) -> None:
+def check_some(name: str, text: str, encoding: Encoding) -> None:
+    """Refuse a text in which the tokenizer finds nothing."""
+    if encoding.count == 0:
+        reason = f"must have a token, got {text!r}, in which the tokenizer finds none"
+        raise UnfitTextError(name, reason)
+
+
+def check_length(name: str, count: int, limit: int | None, *, instead: str = "") -> None:
     """Refuse a text with more tokens, special ones included, than the model has positions."""
     if limit is not None and count > limit:
         reason = (
             f"must have at most {limit} tokens, special ones included, as the model has positions, "
-            f'got {count}: cut the text with max_tokens, or take layer="words"'
+            f"got {count}: cut the text with max_tokens{instead}"
         )
-        raise TooLongError(f"texts[{index}]", reason, count, limit)
+        raise TooLongError(name, reason, count, limit)
 
 
 def check_room(index: int, count: int, room: int) -> None:
