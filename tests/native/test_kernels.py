@@ -106,7 +106,7 @@ def test_attention_statistics(level, fn, dtype):
 def test_evaluation(level, fn, dtype):
     """Values, gradients and rounding sizes, with dominated pairs."""
     from wsfast.attention import closed_form
-    from wsfast.engines.ascent_kernels import NativeEvaluator
+    from wsfast.engines.ascent_kernels import native_evaluator
 
     limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
     dominated = 0
@@ -118,7 +118,7 @@ def test_evaluation(level, fn, dtype):
         delta = torch.randn(n, 2, d, dtype=torch.float64)
         expected, gradient = TORCH.norms(known, 2).value_and_gradient(delta)
         rounded = state(X, W, fn, "native", dtype)
-        evaluator = NativeEvaluator(rounded, 2)
+        evaluator = native_evaluator(rounded, 2)
         got = evaluator.value_and_gradient(delta.to(dtype))
         floor = 1e-6 * float(expected.max())
         assert relative_error(got[0], expected, floor) <= limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -43,3 +43,19 @@ class Heads:
     def output(self, hidden: Tensor | None = None) -> Tensor:
         """(H, n, d_v)."""
         return self.attention(hidden) @ self.values
+
+    def with_rows(self, queries: Tensor, keys: Tensor, values: Tensor) -> Heads:
+        """The same attention of other rows (…, H, n, ·)."""
+        return replace(self, queries=queries, keys=keys, values=values)
+
+    def only(self, numbers: list[int]) -> Heads:
+        """Some of the heads."""
+        own = self.bias is not None and self.bias.shape[-3] > 1
+        return replace(
+            self,
+            queries=self.queries[..., numbers, :, :],
+            keys=self.keys[..., numbers, :, :],
+            values=self.values[..., numbers, :, :],
+            bias=self.bias[..., numbers, :, :] if own and self.bias is not None else self.bias,
+            sinks=None if self.sinks is None else self.sinks[numbers],
+        )

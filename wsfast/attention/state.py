@@ -181,6 +181,11 @@ class HeadState(PositionState):
     def means(self) -> Tensor:
         return self.outputs
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is neither a cap nor a sink."""
+        return self.cap is None and self.own_logit.shape[1] == self.n
+
     def moves(self, delta: Tensor) -> Moves:
         d_k = self.keys.shape[1]
         key, u, query = delta.split([d_k, self.d, d_k], -1)

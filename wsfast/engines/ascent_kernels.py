@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from wsfast.attention.functional import FunctionalState
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState, HeadState, PositionState
 from wsfast.engines import compiled
 from wsfast.engines.engine import Climb
 
@@ -35,7 +36,7 @@ def position_struct(
     )
 
 
-class NativeEvaluator:
+class NativeEvaluator(ABC):
     """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
 
     Holds the work space, so that a step of the search allocates nothing.
@@ -51,7 +52,6 @@ class NativeEvaluator:
             if isinstance(value, Tensor)
         }
         n, d, positions = state.n, state.d, len(state.index)
-        self._stack, self._bilinear = self._held["stack"], self._held["bilinear"]
         self._words = self._held["words"]
         self._state = position_struct(self._kernels, state, starts, self._held)
         self._rows_type = self._kernels.struct("AscentRows", dtype)
@@ -76,6 +76,18 @@ class NativeEvaluator:
         self._size = torch.empty(rows, dtype=dtype, device=device)
         self._gradient = torch.empty(rows, d, dtype=dtype, device=device)
 
+    @abstractmethod
+    def _multiply(self, delta: Tensor) -> Tensor:
+        """Fill the products of Δ (rows, D), contiguous; how the values change, (rows, d)."""
+
+    @abstractmethod
+    def _pull_back(self) -> None:
+        """Multiply back the coefficients that took the place of the products."""
+
+    def _complete(self) -> Tensor:
+        """The gradient (rows, D), once that by the values is complete."""
+        return self._gradient
+
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
         rows = self._forward(delta, with_size=True)
@@ -84,13 +96,13 @@ class NativeEvaluator:
         return self._value.view(self._shape), self._size.view(self._shape)
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, d); overwritten by the next call."""
+        """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, D); overwritten by the next call."""
         rows = self._forward(delta, with_size=False)
         self._kernels.launch("ascent_forward", self._state, rows)
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
         self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
-        torch.mm(self._by_rows, self._stack, out=self._gradient)
+        self._pull_back()
         self._kernels.launch(
             "ascent_gradient",
             self._state,
@@ -98,14 +110,13 @@ class NativeEvaluator:
             self._own_delta.data_ptr(),
             self._gradient.data_ptr(),
         )
-        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
+        return self._value.view(self._shape), self._complete().view(*self._shape, -1)
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
         flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        torch.mm(flat, self._stack.mT, out=self._by_rows)
-        torch.mm(flat, self._bilinear, out=self._by_bilinear)
+        values = self._multiply(flat)
         return self._rows_type(
-            delta=flat.data_ptr(),
+            delta=values.data_ptr(),
             products=self._products.data_ptr(),
             own_weight=self._own_weight.data_ptr(),
             own_change=self._own_change.data_ptr(),
@@ -119,6 +130,67 @@ class NativeEvaluator:
     def _own_row(self, rows: Any) -> None:
         torch.mm(self._own_change, self._words, out=self._own_delta)
         self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())
+
+
+class _Bilinear(NativeEvaluator):
+    """Of words that are their own keys and values."""
+
+    def _multiply(self, delta: Tensor) -> Tensor:
+        torch.mm(delta, self._held["stack"].mT, out=self._by_rows)
+        torch.mm(delta, self._held["bilinear"], out=self._by_bilinear)
+        return delta
+
+    def _pull_back(self) -> None:
+        torch.mm(self._by_rows, self._held["stack"], out=self._gradient)
+
+
+class _OfHead(NativeEvaluator):
+    """Of a head. To the kernels Δ is the change of the value, and the bilinear form is 0."""
+
+    def __init__(self, state: HeadState, starts: int) -> None:
+        super().__init__(state, starts)
+        n, rows, d_k = state.n, len(self._products), state.keys.shape[1]
+        self._split = [d_k, state.d, d_k]
+        self._by_bilinear.zero_()
+        self._by = self._by_rows.split(n, 1)
+        self._index = state.index.repeat_interleave(starts)[:, None]
+        self._by_own = self._scalars[:, 4:5]  # the coefficient of the own word's score
+        self._whole = self._products.new_empty(rows, sum(self._split))
+
+    def _multiply(self, delta: Tensor) -> Tensor:
+        key, value, query = self._parts = delta.split(self._split, 1)
+        own: Tensor = value.contiguous()
+        self._held["value"] = own
+        by_key, by_value, by_query = self._by
+        torch.mm(key, self._held["queries"].mT, out=by_key)
+        torch.mm(own, self._held["outputs"].mT, out=by_value)
+        torch.mm(query, self._held["keys"].mT, out=by_query)
+        by_query.scatter_add_(1, self._index, (key * query).sum(1, keepdim=True))
+        return own
+
+    def _pull_back(self) -> None:
+        key, _, query = self._whole.split(self._split, 1)
+        by_key, by_value, by_query = self._by
+        torch.mm(by_key, self._held["queries"], out=key)
+        torch.mm(by_value, self._held["outputs"], out=self._gradient)
+        torch.mm(by_query, self._held["keys"], out=query)
+
+    def _complete(self) -> Tensor:
+        by_key, by_value, by_query = self._whole.split(self._split, 1)
+        key, _, query = self._parts
+        by_key.addcmul_(query, self._by_own)
+        by_value.copy_(self._gradient)
+        by_query.addcmul_(key, self._by_own)
+        return self._whole
+
+
+def native_evaluator(state: PositionState, starts: int) -> NativeEvaluator | None:
+    """What evaluates the state by kernels; None where there are none."""
+    if isinstance(state, BilinearState):
+        return _Bilinear(state, starts)
+    if isinstance(state, HeadState) and state.plain:
+        return _OfHead(state, starts)
+    return None
 
 
 class NativeFunctional:

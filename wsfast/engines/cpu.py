@@ -12,7 +12,7 @@ from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
-from wsfast.engines.ascent_kernels import NativeEvaluator, NativeFunctional, take_step
+from wsfast.engines.ascent_kernels import NativeFunctional, native_evaluator, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes
 from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
@@ -35,12 +35,12 @@ class Cpu(Engine):
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True
     ) -> tuple[Tensor, Tensor]:
-        if not own:  # the kernels know the sum over all rows alone
-            return super().squared_norms(state, delta, own=False)
-        return NativeEvaluator(state, delta.shape[1]).squared_norms(delta.contiguous())
+        if own and (kernels := native_evaluator(state, delta.shape[1])) is not None:
+            return kernels.squared_norms(delta)
+        return super().squared_norms(state, delta, own=own)  # kernels sum over all rows alone
 
     def norms(self, state: PositionState, starts: int) -> Evaluator:
-        return NativeEvaluator(state, starts)
+        return native_evaluator(state, starts) or super().norms(state, starts)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)

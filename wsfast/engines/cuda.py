@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from wsfast.attention.core import Core
+from wsfast.attention.core import Core, HeadCore
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import Attended, Rows, rows_of
+from wsfast.attention.state import HeadState, PositionState
 from wsfast.engines.cpu import Cpu
 from wsfast.engines.engine import TORCH, Evaluator, RandomPlane
 from wsfast.engines.features import FeatureOptions, fused_features, fused_text
@@ -24,7 +25,7 @@ class Cuda(Cpu):
         return fused_features(words, queries, given.weight_fn, given.mask, X.shape[-1] ** -0.5)
 
     def rows(self, core: Core, budget: int) -> Rows:
-        if core.causal:
+        if core.causal or isinstance(core, HeadCore):
             return TORCH.rows(core, budget)
 
         def attend(words: Tensor, shift: Tensor) -> Attended:
@@ -36,6 +37,18 @@ class Cuda(Cpu):
             return Attended(phi, rest_mean, statistics)
 
         return rows_of(core, attend)
+
+    def squared_norms(
+        self, state: PositionState, delta: Tensor, *, own: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        if isinstance(state, HeadState):
+            return TORCH.squared_norms(state, delta, own=own)
+        return super().squared_norms(state, delta, own=own)
+
+    def norms(self, state: PositionState, starts: int) -> Evaluator:
+        if isinstance(state, HeadState):
+            return TORCH.norms(state, starts)
+        return super().norms(state, starts)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return TORCH.functional(state, starts)

@@ -137,27 +137,11 @@ class ClosedFormText(PreparedText):
                 return self._norms(sites, change.add, dtype, own=own)
             if change.points == 1:
                 return self.put_norms(sites.index, put_of(change)[:, 0, 0], measure)[:, None]
-        size = self.phi.numel() * change.points * sites.words
-        at_once = max(1, self.budget // (6 * 8 * size))
-        parts = []
-        for part in torch.arange(len(sites), device=self.X.device).split(at_once):
-            at = Sites(sites.at[part])
-            by = self.changes(at, change.select(part))
-            places = at.at.repeat_interleave(change.points, 0)
-            parts.append(measure.final(measure.of(by.flatten(0, 1), places)).view(by.shape[:2]))
-        return torch.cat(parts)
+        return self.measured_of_changes(sites, change, measure)
 
     def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
         values = super().verified(sites, change, measure)
-        # The winner from the definition itself. Where ReLU jumps, that may make another the winner.
-        lost = True
-        while lost:
-            best = values.argmax()[None]
-            claimed = float(values[best])
-            at, by = Sites(sites.at[best]), change.select(best)
-            values[best] = PreparedText.measured(self, at, by, measure, torch.float64)[:, 0]
-            lost = float(values[best]) < claimed - 1e-9 * abs(claimed)
-        return values
+        return self.winner_by_definition(values, sites, change, measure)
 
     def _delta(self, sites: Sites, change: Change) -> Tensor:
         """Δ (P, s, m, d), float64."""

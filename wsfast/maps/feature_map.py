@@ -164,6 +164,32 @@ class PreparedText:
         """As `measured` (P,) for one change of each place, the largest by the definition itself."""
         return self.measured(sites, change, measure, torch.float64)[:, 0]
 
+    def measured_of_changes(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
+        """As `measured`, of `changes` that are formed, as many as fit."""
+        size = self.phi.numel() * change.points * sites.words
+        at_once = max(1, self.budget // (6 * 8 * size))
+        parts = []
+        for part in torch.arange(len(sites), device=self.X.device).split(at_once):
+            at = Sites(sites.at[part])
+            by = self.changes(at, change.select(part))
+            places = at.at.repeat_interleave(change.points, 0)
+            parts.append(measure.final(measure.of(by.flatten(0, 1), places)).view(by.shape[:2]))
+        return torch.cat(parts)
+
+    def winner_by_definition(
+        self, values: Tensor, sites: Sites, change: Change, measure: Measure
+    ) -> Tensor:
+        """`values` (P,) of one change of each place, the largest by the definition itself."""
+        # Where ReLU jumps, that may make another the largest.
+        lost = True
+        while lost:
+            best = values.argmax()[None]
+            claimed = float(values[best])
+            at, by = Sites(sites.at[best]), change.select(best)
+            values[best] = PreparedText.measured(self, at, by, measure, torch.float64)[:, 0]
+            lost = float(values[best]) < claimed - 1e-9 * abs(claimed)
+        return values
+
     def _measure(self, part: tuple[Sites, Change], measure: Measure) -> Tensor:
         change = self._after(*part) - self.phi
         return measure.final(measure.of(change, part[0].at))

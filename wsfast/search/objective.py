@@ -17,6 +17,7 @@ class Small(NamedTuple):
 
     objective: Objective
     basis: Tensor
+    lossless: bool = False  # whether the objective depends on nothing else
 
 
 def of_each_word(basis: Tensor, m: int) -> Tensor:
@@ -85,3 +86,64 @@ class Objective(ABC):
     def small(self) -> Small | None:
         """The same in fewer dimensions, where that saves work."""
         return None
+
+
+class Scaled(Objective):
+    """An objective of Δ in units of a length of its own at each place.
+
+    Parameters
+    ----------
+    own : Objective
+    lengths : Tensor, shape (P,)
+    """
+
+    def __init__(self, own: Objective, lengths: Tensor) -> None:
+        self._own, self._lengths = own, lengths
+        self.engine, self.more_starts = own.engine, own.more_starts
+
+    @property
+    def places(self) -> int:
+        return self._own.places
+
+    @property
+    def width(self) -> int:
+        return self._own.width
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._own.dtype
+
+    @property
+    def start_dtype(self) -> torch.dtype:
+        return self._own.start_dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._own.device
+
+    def evaluator(self, starts: int) -> Evaluator:
+        return _Scaled(self._own.evaluator(starts), self._lengths.to(self.dtype)[:, None, None])
+
+    def select(self, keep: Tensor) -> Scaled:
+        return Scaled(self._own.select(keep), self._lengths[keep])
+
+    def leads(self) -> Tensor | None:
+        return self._own.leads()
+
+    def smoothed(self) -> Sequence[Objective]:
+        return [Scaled(one, self._lengths) for one in self._own.smoothed()]
+
+    def small(self) -> Small | None:
+        small = self._own.small()
+        if small is None:
+            return None
+        return small._replace(objective=Scaled(small.objective, self._lengths))
+
+
+class _Scaled:
+    def __init__(self, own: Evaluator, lengths: Tensor) -> None:
+        self._own, self._lengths = own, lengths
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = self._own.value_and_gradient(delta * self._lengths)
+        return value, gradient * self._lengths

@@ -63,10 +63,14 @@ class Search:
         small = objective.small()
         if small is None:
             return self._run(directions, objective, self.max_steps - self.explored, more)
-        most = min(self.max_steps // 3, self.max_steps - self.explored)
+        most = self.max_steps - self.explored
+        if not small.lossless:
+            most = min(self.max_steps // 3, most)
         inside = None if more is None else more @ small.basis
         point, steps = self._run(directions @ small.basis, small.objective, most, inside)
         lifted = Point(point.delta @ small.basis.mT, point.value)
+        if small.lossless:
+            return lifted, steps
         polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)
         return polished, steps + further
 

@@ -16,6 +16,7 @@ from wsfast.maps.feature_map import PreparedText
 from wsfast.maps.measure import Norm
 from wsfast.perturbation.ball import within
 from wsfast.perturbation.change import Change, Kind, Sites
+from wsfast.search.objective import Scaled
 from wsfast.search.options import SearchOptions
 from wsfast.search.search import Search
 
@@ -36,6 +37,12 @@ class Asked(NamedTuple):
     kind: Kind | None = None  # None: every Δ of the ball is searched
     measure: Norm = Norm()
     ball: str = "joint"
+    relative: bool = False  # whether the radius is in units of ‖x_i‖, or of the norm of the site
+
+    def lengths(self, text: PreparedText, at: Tensor) -> Tensor:
+        """Norms (P,) of the words at places (P, m)."""
+        lengths: Tensor = text.X[at].flatten(1).norm(dim=1)
+        return lengths
 
     def balls(self, sites: Sites) -> int:
         """How many balls a change of these sites is searched in."""
@@ -117,6 +124,8 @@ def _searched(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> 
     radius, balls = asked.options.radius, asked.balls(sites)
     delta, upper, steps = _largest(text, sites, asked, bar)
     delta = within(delta, radius, balls)
+    if asked.relative:
+        delta = delta * asked.lengths(text, sites.at).to(delta.dtype)[:, None, None]
     change = Change(add=delta[:, None].to(text.X.dtype))
     per_word = text.verified(sites, change, asked.measure) / text.norm
     return WorstCase(per_word, delta, steps, None if upper is None else upper / text.norm)
@@ -125,7 +134,10 @@ def _searched(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> 
 def _largest(
     text: PreparedText, sites: Sites, asked: Asked, bar: Progress
 ) -> tuple[Tensor, Tensor | None, int]:
-    """The Δ (P, m, d) found, upper bounds of the norm (P,) if there are any, and steps."""
+    """The Δ (P, m, d) found, upper bounds of the norm (P,) if there are any, and steps.
+
+    Δ is in the units that the radius is in.
+    """
     radius, balls = asked.options.radius, asked.balls(sites)
     search = Search(asked.options, balls)
     more = None if sites.words == 1 else _of_single_words(text, sites, asked)
@@ -135,6 +147,8 @@ def _largest(
     for part in text.parts(sites, search):
         here = slice(first, first + len(part))
         objective = text.objective(part, asked.measure, radius)
+        if asked.relative:
+            objective = Scaled(objective, asked.lengths(text, part.at))
         own = None if more is None else more[here].to(objective.dtype)
         point, taken = search.run(objective, own)
         delta[here] = point.delta.unflatten(-1, (sites.words, -1))
@@ -151,8 +165,13 @@ def _of_single_words(text: PreparedText, sites: Sites, asked: Asked) -> Tensor:
     words, which = sites.at.unique(return_inverse=True)
     with progress_bar(0, "word", False) as bar:
         single, _, _ = _largest(text, Sites.of_words(words), asked, bar)
+    single = single[which, 0]  # (P, m, d)
+    if asked.relative:
+        whole = asked.lengths(text, sites.at).clamp(min=torch.finfo(text.X.dtype).tiny)
+        share = text.X[sites.at].norm(dim=-1) / whole[:, None]
+        single = single * share.to(single.dtype)[..., None]
     each = torch.eye(sites.words, dtype=single.dtype, device=single.device)
-    return (each[..., None] * single[which, 0][:, None]).flatten(2)
+    return (each[..., None] * single[:, None]).flatten(2)
 
 
 def _delta(text: PreparedText, sites: Sites, change: Change) -> Tensor:

@@ -1,0 +1,224 @@
+"""Heads of a trained attention layer as a feature map, and one text under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from wsfast._kinks import root
+from wsfast._progress import Progress
+from wsfast.attention.core import HeadCore
+from wsfast.attention.rows import Rows
+from wsfast.attention.sites import HeadSiteState, LeftOut, SiteState, prepare_head_sites
+from wsfast.attention.state import HeadState, PositionState, prepare_head
+from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.engine import Engine
+from wsfast.maps.closed_form_text import ClosedFormText
+from wsfast.maps.feature_map import FeatureMap, PreparedText
+from wsfast.maps.heads_objective import HeadsObjective, HeadStates, SideBySide
+from wsfast.maps.layer_input import LayerInput
+from wsfast.maps.measure import Measure, Norm
+from wsfast.perturbation.change import Change, Sites
+from wsfast.search.objective import Objective
+from wsfast.search.options import search_dtype
+from wsfast.search.search import Search
+
+SOFTMAX = WeightFn("softmax")
+
+COMBINE = ("each", "concatenated", "projected")
+"""What is measured of the heads of a layer: each, all side by side, or what W_O makes of them."""
+
+
+class HeadsMap(FeatureMap):
+    """Heads of a layer side by side, (B, n, h d_v), or what W_O makes of them, (B, n, d).
+
+    By the model's own code up to queries, keys and values.
+
+    Parameters
+    ----------
+    given : LayerInput
+    heads : sequence of int
+        Numbers of the heads.
+    projected : bool
+        Whether W_O follows.
+    """
+
+    exact = True
+    hides = True
+
+    def __init__(self, given: LayerInput, heads: Sequence[int], *, projected: bool = False) -> None:
+        self.given, self.heads = given, list(heads)
+        d_v = given.layer.heads.values.shape[-1]
+        rows = torch.arange(len(given.layer.W_O), device=given.X.device).unflatten(0, (-1, d_v))
+        self.W_O = given.layer.W_O[rows[self.heads].flatten()] if projected else None
+
+    def features(self, X: Tensor, hidden: Tensor | None = None) -> Tensor:
+        some = self.given.layer.heads.with_rows(*self.given.rows(X)).only(self.heads)
+        side_by_side = some.output(hidden).transpose(1, 2).flatten(2)
+        return side_by_side if self.W_O is None else side_by_side @ self.W_O
+
+    def moves(self, at: Tensor, delta: Tensor) -> Tensor:
+        """Changes (P, s, m, h, D) of the rows of the heads: see `LayerInput.moves`."""
+        if self.given.linear:
+            return torch.einsum("...d,dhe->...he", delta, self.matrix)
+        return self.given.moves(at, delta)[..., self.heads, :]
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """`LayerInput.matrix` of the heads, (d, h, D)."""
+        return self.given.matrix[:, self.heads]
+
+    def objective(self, heads: HeadStates, sites: Sites, engine: Engine) -> HeadsObjective:
+        """What is searched at the places, of the `heads` of this map."""
+        linear = self.given.linear
+        return HeadsObjective(
+            engine=engine,
+            at=sites.at,
+            heads=heads,
+            moves=self.matrix.to(heads.dtype) if linear else self.moves,
+            d=self.given.X.shape[1],
+            lead=self.lead(sites),
+        )
+
+    def lead(self, sites: Sites) -> Tensor | None:
+        """The direction that raises all scores at once, (1, 1, m d)."""
+        if not self.given.linear:
+            return None
+        queries = self.given.layer.heads.queries[self.heads].sum(1)
+        lead = torch.einsum("dhe,he->d", self.matrix[..., : queries.shape[1]], queries)
+        return lead[None, None].repeat(1, 1, sites.words)
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        """The model's own code works in float64."""
+        X = self.given.X
+        return search_dtype(X, radius, torch.float32) if self.given.linear else X.dtype
+
+    def prepare(
+        self, texts: Sequence[Tensor], engine: Engine, budget: int, bar: Progress | None = None
+    ) -> Iterator[PreparedText]:
+        for X in texts:
+            if len(self.heads) == 1 and self.W_O is None:
+                yield HeadText(self, X, engine, budget)
+            else:
+                yield HeadsText(self, X, engine, budget)
+
+
+class HeadText(ClosedFormText):
+    """The text that a layer was captured on, under one of its heads."""
+
+    map: HeadsMap
+
+    @property
+    def weight_fn(self) -> WeightFn:
+        return SOFTMAX
+
+    @cached_property
+    def core(self) -> HeadCore:
+        """What the closed form sees of the head."""
+        heads = self.map.given.layer.heads.only(self.map.heads)
+        return HeadCore(
+            weight_fn=SOFTMAX,
+            values=heads.values[0],
+            queries=heads.queries[0],
+            keys=heads.keys[0],
+            bias=None if heads.bias is None else heads.bias[0],
+            cap=heads.cap,
+            sink=None if heads.sinks is None else heads.sinks[0].double(),
+        )
+
+    def rows_for(self, weight_fn: WeightFn) -> Rows:
+        return self.engine.rows(self.core, self.budget)
+
+    def position_state(self, rows: Rows, index: Tensor) -> HeadState:
+        return prepare_head(rows, index)
+
+    def site_state(self, rows: Rows, left: LeftOut, at: Tensor) -> HeadSiteState:
+        return prepare_head_sites(rows, left, at)
+
+    def in_dtype(self, state: PositionState, dtype: torch.dtype) -> HeadState:
+        assert isinstance(state, HeadState)
+        return state.to(dtype)
+
+    def sites_in_dtype(self, state: SiteState, dtype: torch.dtype) -> HeadSiteState:
+        assert isinstance(state, HeadSiteState)
+        return state.to(dtype)
+
+    def moved(self, sites: Sites, delta: Tensor) -> Tensor:
+        return self.map.moves(sites.at, delta.double())[..., 0, :]
+
+    def searched(self, sites: Sites, dtype: torch.dtype) -> HeadState | HeadSiteState:
+        """The state of the places in `dtype`."""
+        if sites.words > 1:
+            return self.sites_in_dtype(self.sites.state(sites), dtype)
+        return self.in_dtype(self.state(sites.index), dtype)
+
+    def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
+        if not self.engine.closed_form or measure != Norm():
+            return self.defined(sites, measure, radius)
+        dtype = self.search_dtype(radius)
+        heads = SideBySide((self.searched(sites, dtype),))
+        return self.map.objective(heads, sites, self.engine)
+
+    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+        return self.map.lead(sites)
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        return self.map.search_dtype(radius)
+
+
+class HeadsText(PreparedText):
+    """The text that a layer was captured on, under several of its heads at once."""
+
+    map: HeadsMap
+
+    @cached_property
+    def of_heads(self) -> list[HeadText]:
+        """The same under each of the heads."""
+        given = self.map.given
+        return [
+            HeadText(HeadsMap(given, [head]), self.X, self.engine, self.budget)
+            for head in self.map.heads
+        ]
+
+    def changes(self, sites: Sites, change: Change) -> Tensor:
+        if not self.engine.closed_form:
+            return super().changes(sites, change)
+        changes = torch.cat([one.changes(sites, change) for one in self.of_heads], -1)
+        return changes if self.map.W_O is None else changes @ self.map.W_O
+
+    def measured(
+        self, sites: Sites, change: Change, measure: Measure, dtype: torch.dtype
+    ) -> Tensor:
+        if not self.engine.closed_form:
+            return super().measured(sites, change, measure, dtype)
+        if self.map.W_O is None and isinstance(measure, Norm):
+            norms = [one.measured(sites, change, measure, dtype) for one in self.of_heads]
+            return root(torch.stack(norms).square().sum(0))
+        return self.measured_of_changes(sites, change, measure)
+
+    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
+        values = super().verified(sites, change, measure)
+        return self.winner_by_definition(values, sites, change, measure)
+
+    def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
+        for part in self.of_heads[0].parts(sites, search):
+            at_once = max(1, len(part) // len(self.of_heads))
+            yield from map(Sites, part.at.split(at_once))
+
+    def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
+        projected = self.map.W_O is not None
+        if not self.engine.closed_form or measure != Norm() or (projected and sites.words > 1):
+            return self.defined(sites, measure, radius)
+        dtype = self.search_dtype(radius)
+        states = tuple(one.searched(sites, dtype) for one in self.of_heads)
+        heads = SideBySide(states)
+        return self.map.objective(heads, sites, self.engine)
+
+    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+        return self.map.lead(sites)
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        return self.map.search_dtype(radius)
