@@ -6,6 +6,7 @@ from .maps.attention_features import raf_features
 from .maps.feature_map import FeatureMap
 from .maps.random_features import drf_features, drf_weights, rf_features, rf_weights
 from .perturbation.change import Change
+from .results.layers import LayerSensitivityResult
 from .results.scaling import ScalingResult
 from .results.sensitivity import SensitivityResult
 from .results.substitution import SubstitutionResult
@@ -22,12 +23,14 @@ from .studies.worst_words import worst_words
 from .text.attention_layers import attention_layers
 from .text.compare import compare
 from .text.embed import embed
+from .text.layer_sensitivity import layer_sensitivity
 from .text.score import score
 from .text.substitute import substitute
 
 __all__ = [
     "Change",
     "FeatureMap",
+    "LayerSensitivityResult",
     "ScalingResult",
     "SensitivityResult",
     "SubstitutionResult",
@@ -39,6 +42,7 @@ __all__ = [
     "drf_weights",
     "embed",
     "generalization",
+    "layer_sensitivity",
     "nn",
     "perturb",
     "raf_delta_norms",

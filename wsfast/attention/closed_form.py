@@ -10,7 +10,7 @@ from torch import Tensor
 from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.core import NEVER
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import BilinearState, PositionState
+from wsfast.attention.state import BilinearState, Moves, PositionState
 from wsfast.attention.weight_fn import WeightFn
 
 
@@ -99,11 +99,7 @@ def squared_norms(
     """
     t, mean_u, r, u = state.moves(delta)
     index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
-    k, j = state.dominated_position, state.dominated_row
-    dominated_u = (u[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
-    mean_u = mean_u.mT.index_put((k, j), dominated_u).mT
-    word_u = (u * state.word[:, None]).sum(-1, keepdim=True)
-    c_u = (word_u - mean_u) * state.inv_b[:, None]
+    c_u = _along(state, u, mean_u)
     alpha, q = pair_change(state, t)
     u2 = u.square().sum(-1, keepdim=True)
     c2 = state.c2[:, None]
@@ -122,11 +118,34 @@ def squared_norms(
     return norm2.sum(-1) + own_norm2, size
 
 
+def _along(state: PositionState, u: Tensor, mean_u: Tensor) -> Tensor:
+    """c_ji · u (P, s, n) of u (P, s, d), whose products with the means are known."""
+    k, j = state.dominated_position, state.dominated_row
+    dominated_u = (u[k] @ state.dominated_mean[:, :, None]).squeeze(-1)
+    mean_u = mean_u.mT.index_put((k, j), dominated_u).mT
+    word_u = (u * state.word[:, None]).sum(-1, keepdim=True)
+    return (word_u - mean_u) * state.inv_b[:, None]
+
+
+def along_differences(state: PositionState, u: Tensor) -> Tensor:
+    """c_ji · u (P, s, …, n) of vectors u (P, s, …, d)."""
+    flat = u.flatten(1, -2)
+    along: Tensor = _along(state, flat, flat @ state.means.mT).unflatten(1, u.shape[1:-1])
+    return along
+
+
+def own_row(state: PositionState, by: Moves) -> Tensor:
+    """The change of row i (P, s, d)."""
+    weight, change = own_attention(state, by.r)
+    index = state.index[:, None, None].expand(-1, by.u.shape[1], 1)
+    return change @ state.words + weight.gather(-1, index) * by.u
+
+
 def deltas(state: PositionState, delta: Tensor) -> Tensor:
     """φ(X^i(Δ)) - φ(X) itself, (P, n, d), for one Δ (P, D) per position; nothing cancels."""
     t, _, r, u = state.moves(delta[:, None])
     alpha, q = (x[:, 0, :, None] for x in pair_change(state, t))
-    change = q * _c(state) + alpha * u
+    change = q * differences(state) + alpha * u
     weight, own_change = (x[:, 0] for x in own_attention(state, r))
     doubt = doubtful(state, r)
     if bool(doubt.any()):
@@ -182,10 +201,10 @@ def hidden_deltas(rows: Rows, state: PositionState) -> Tensor:
     """φ without word i - φ itself, (P, n, d)."""
     a, c = _own_without(rows, state)
     each = torch.arange(len(state.index), device=state.index.device)
-    return (-state.a[:, :, None] * _c(state)).index_put((each, state.index), -a * c)
+    return (-state.a[:, :, None] * differences(state)).index_put((each, state.index), -a * c)
 
 
-def _c(state: PositionState) -> Tensor:
+def differences(state: PositionState) -> Tensor:
     """c_ji (P, n, d); any number in neutral rows."""
     c = (state.word[:, None] - state.means) * state.inv_b[:, :, None]
     k, j = state.dominated_position, state.dominated_row

@@ -93,7 +93,7 @@ def value_and_gradient_of(
     return values.detach(), gradient
 
 
-class _ByAutograd:
+class ByAutograd:
     """A function of Δ (P, s, d) in PyTorch operations, its gradient by autograd."""
 
     def __init__(self, value: Callable[[Tensor], Tensor]) -> None:
@@ -157,16 +157,16 @@ class Engine:
 
     def norms(self, state: PositionState, starts: int) -> Evaluator:
         """Evaluator of ‖φ(X^i(Δ)) - φ(X)‖², at `starts` points for each position."""
-        return _ByAutograd(lambda delta: closed_form.squared_norms(state, delta)[0])
+        return ByAutograd(lambda delta: closed_form.squared_norms(state, delta)[0])
 
     def site_norms(self, state: SiteState) -> Evaluator:
         """Evaluator of ‖φ(X') - φ(X)‖² at sites of m words, for Δ (P, s, m d)."""
         m = state.at.shape[1]
-        return _ByAutograd(lambda delta: sites.searched(state, delta.unflatten(-1, (m, -1))))
+        return ByAutograd(lambda delta: sites.searched(state, delta.unflatten(-1, (m, -1))))
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         """Evaluator of ⟨φ(X^i(Δ)) - φ(X), Θ⟩, likewise."""
-        return _ByAutograd(partial(functional.values, state))
+        return ByAutograd(partial(functional.values, state))
 
     def take_step(
         self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1

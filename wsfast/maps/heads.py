@@ -18,7 +18,7 @@ from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.engine import Engine
 from wsfast.maps.closed_form_text import ClosedFormText
 from wsfast.maps.feature_map import FeatureMap, PreparedText
-from wsfast.maps.heads_objective import HeadsObjective, HeadStates, SideBySide
+from wsfast.maps.heads_objective import HeadsObjective, HeadStates, Projected, SideBySide
 from wsfast.maps.layer_input import LayerInput
 from wsfast.maps.measure import Measure, Norm
 from wsfast.perturbation.change import Change, Sites
@@ -214,7 +214,13 @@ class HeadsText(PreparedText):
             return self.defined(sites, measure, radius)
         dtype = self.search_dtype(radius)
         states = tuple(one.searched(sites, dtype) for one in self.of_heads)
-        heads = SideBySide(states)
+        heads: HeadStates = SideBySide(states)
+        if self.map.W_O is not None:
+            single = tuple(one for one in states if isinstance(one, HeadState))
+            # What the heads make of the differences of a place, before and after W_O.
+            wide = self.n * (len(self.map.heads) * self.d + len(self.map.W_O))
+            at_once = max(1, self.budget // (4 * 8 * wide))
+            heads = Projected.of(single, self.map.W_O.to(dtype), at_once)
         return self.map.objective(heads, sites, self.engine)
 
     def leads(self, sites: Sites, measure: Measure) -> Tensor | None:

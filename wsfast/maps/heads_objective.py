@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from wsfast.attention import closed_form
 from wsfast.attention.sites import HeadSiteState
 from wsfast.attention.state import HeadState
-from wsfast.engines.engine import Engine, Evaluator
+from wsfast.engines.engine import ByAutograd, Engine, Evaluator
 from wsfast.search.objective import Objective, Small, of_each_word
 
 
@@ -73,6 +74,69 @@ class _Summed:
         if len(values) == 1:
             return values[0], gradients[0][:, :, :, None]
         return torch.stack(values).sum(0), torch.stack(gradients, 3)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """The squared change of what W_O makes of the heads, at single words.
+
+    Nothing of size P n d is formed at each point: products of heads with one another are, through
+    G = W_O W_Oᵀ (docs/design.md, section 7).
+    """
+
+    states: tuple[HeadState, ...]
+    W_O: Tensor  # (h d_v, d)
+    shifts: Tensor  # (P, n, h, h) c_h G_hh' c_h'
+
+    @classmethod
+    def of(cls, states: tuple[HeadState, ...], W_O: Tensor, at_once: int) -> Projected:
+        """From the states, with the shifts of so many places at a time."""
+        count = len(states[0].index)
+        parts = []
+        for some in torch.arange(count, device=W_O.device).split(at_once):
+            by_head = [one.select(some) for one in states]
+            c = torch.stack([closed_form.differences(one) for one in by_head], 2)  # (P, n, h, d_v)
+            made = torch.einsum("pnhv,hvd->pnhd", c, W_O.unflatten(0, (len(states), -1)))
+            parts.append(made @ made.mT)
+        return cls(states, W_O, torch.cat(parts))
+
+    @property
+    def places(self) -> int:
+        return len(self.states[0].word)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.W_O.dtype
+
+    def select(self, keep: Tensor) -> Projected:
+        states = tuple(one.select(keep) for one in self.states)
+        return replace(self, states=states, shifts=self.shifts[keep])
+
+    def evaluator(self, engine: Engine, starts: int) -> Evaluator:
+        return ByAutograd(self._squares)
+
+    def _squares(self, delta: Tensor) -> Tensor:
+        """The squares (P, s) for changes (P, s, 1, h, D)."""
+        W = self.W_O.unflatten(0, (len(self.states), -1))  # (h, d_v, d)
+        alphas, qs, turned, own = [], [], [], []
+        moves = [
+            one.moves(by) for one, by in zip(self.states, delta[:, :, 0].unbind(2), strict=True)
+        ]
+        made = torch.stack([by.u @ w for by, w in zip(moves, W, strict=True)], 2)  # (P, s, h, d)
+        for state, by, w in zip(self.states, moves, W, strict=True):
+            alpha, q = closed_form.pair_change(state, by.t)
+            others = made @ w.mT  # (P, s, h', d_v) G_hh' u_h'
+            alphas.append(alpha)
+            qs.append(q)
+            turned.append(closed_form.along_differences(state, others))
+            own.append(closed_form.own_row(state, by))
+        alpha, q = torch.stack(alphas, 2), torch.stack(qs, 2)  # (P, s, h, n)
+        both = made @ made.mT  # (P, s, h, h')
+        shifted = torch.einsum("pshn,pnhg,psgn->ps", q, self.shifts, q)
+        crossed = torch.einsum("pshn,pshgn,psgn->ps", q, torch.stack(turned, 2), alpha)
+        moved = torch.einsum("pshn,pshg,psgn->ps", alpha, both, alpha)
+        row = torch.cat(own, -1) @ self.W_O
+        return shifted + 2 * crossed + moved + row.square().sum(-1)
 
 
 # From changes of words (P, s, m, d) at places (P, m) to those of the rows (P, s, m, h, D).

@@ -7,6 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from wsfast.engines import choose
+from wsfast.engines.engine import Engine
 from wsfast.maps.attention_layer import AttentionLayer
 
 AT = ("attention", "residual")
@@ -30,6 +32,10 @@ class LayerInput:
         self.rows = layer.rows if own else layer.rows_of_residual
         # Where nothing stands between the two, they are one.
         self.linear = layer.linear and (own or torch.equal(layer.X, layer.residual))
+
+    def engine(self, backend: str | None) -> Engine:
+        """What computes where the layer lies."""
+        return choose.engine(backend, self.X.device)
 
     @cached_property
     def matrix(self) -> Tensor:

@@ -69,11 +69,18 @@ class Embedded:
         As the tokenizer writes it, where it stands for no characters of the text.
         """
         starts = {start for start, _ in self.word_spans}
-        written = [
-            self.text[start:stop].strip() or token
-            for token, (start, stop) in zip(self.tokens, self.offsets, strict=True)
-        ]
-        return [one if i in starts else PIECE + one for i, one in enumerate(written)]
+        begins = [i in starts for i in range(len(self.tokens))]
+        return token_labels(self.text, self.tokens, self.offsets, begins)
+
+
+def token_labels(
+    text: str, tokens: list[str], offsets: list[tuple[int, int]], begins: list[bool]
+) -> list[str]:
+    """Labels of tokens, `begins` saying which begin a word; see `Embedded.labels`."""
+    return [
+        ("" if first else PIECE) + (text[start:stop].strip() or token)
+        for token, (start, stop), first in zip(tokens, offsets, begins, strict=True)
+    ]
 
 
 def span_of(offsets: list[tuple[int, int]]) -> tuple[int, int]:

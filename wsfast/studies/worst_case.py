@@ -67,11 +67,11 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
                 for text, of_text, keep, places in zip(
                     texts, found, inputs.masks, options.places, strict=True
                 ):
-                    of_text.append(_of_places(text, places, keep, asked, bar))
+                    of_text.append(of_places(text, places, keep, asked, bar))
     return [one for of_text in found for one in of_text]
 
 
-def _of_places(
+def of_places(
     text: PreparedText, places: Places, keep: Tensor, asked: Asked, bar: Progress
 ) -> WorstCase:
     """The places of a text whose mask is `keep`, those of as many words together."""

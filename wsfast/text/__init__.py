@@ -9,6 +9,7 @@ from wsfast.results.scores import Cut, Scores
 from wsfast.text.attention_layers import attention_layers
 from wsfast.text.compare import compare
 from wsfast.text.embed import embed
+from wsfast.text.layer_sensitivity import layer_sensitivity
 from wsfast.text.reviews import Review, imdb_reviews
 from wsfast.text.score import score
 from wsfast.text.substitute import substitute
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "embed",
     "imdb_reviews",
+    "layer_sensitivity",
     "score",
     "substitute",
 ]

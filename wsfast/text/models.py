@@ -141,8 +141,14 @@ def source(model: Model, layer: int | str) -> tuple[Source, str]:
         light = found.local if layer in (0, "words") else None
         return light or found.loaded, model
     encoder, tokenizer = _pair(model)
-    name = getattr(encoder, "name_or_path", "") or type(encoder).__name__
-    return Loaded(encoder, tokenizer), str(name)
+    return Loaded(encoder, tokenizer), name_of(model, encoder)
+
+
+def name_of(model: Model, encoder: Any) -> str:
+    """What results call a model, whose encoder is loaded."""
+    if isinstance(model, str):
+        return model
+    return str(getattr(encoder, "name_or_path", "") or type(encoder).__name__)
 
 
 # -- what may be given ----------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from wsfast.text import models, tokens
 from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed, text_of
 from wsfast.text.tokens import TooLongError, UnfitTextError
 
-_LONG = ("cut", "skip", "fail")
+LONG = ("cut", "skip", "fail")
+"""What may be done with a text of too many tokens."""
 
 UNITS = ("word-max", "word", "token")
 """What S_i may be of."""
@@ -106,7 +107,7 @@ def score(
     """
     items = listed(texts)
     _values.one_of("unit", unit, UNITS)
-    _values.one_of("long", long, _LONG)
+    _values.one_of("long", long, LONG)
     max_tokens = checked_max_tokens(max_tokens)
     fn = weight_function(weight_fn, normalize)
     shown = _values.flag("progress", progress)
@@ -176,7 +177,7 @@ def _embedded(
     """Vectors of one text, and what the model could not take of it."""
     text = text_of(f"texts[{index}]", item)
     encoding = embedder.encode(text)
-    kept = _room(encoding, max_tokens, embedder.limit)
+    kept = room(encoding, max_tokens, embedder.limit)
     if long != "cut":
         tokens.check_room(index, encoding.count, kept)
     embedded = embedder.embed(index, text, encoding.first(kept))
@@ -186,7 +187,7 @@ def _embedded(
     return embedded, cut
 
 
-def _room(encoding: tokens.Encoding, max_tokens: int | None, limit: int | None) -> int:
+def room(encoding: tokens.Encoding, max_tokens: int | None, limit: int | None) -> int:
     """How many tokens can be kept; `limit` counts special ones too."""
     most = encoding.count if max_tokens is None else min(encoding.count, max_tokens)
     return most if limit is None else min(most, limit - (len(encoding.tokens) - encoding.count))
