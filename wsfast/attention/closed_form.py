@@ -30,17 +30,30 @@ class PairChange(NamedTuple):
     q: Tensor
 
 
+def sigmoid_change(logit: Tensor, t: Tensor, a: Tensor, b: Tensor) -> PairChange:
+    """σ(logit + t) and its change from a = σ(logit), where b = 1 - a."""
+    alpha, left = (logit + t).sigmoid(), (-logit - t).sigmoid()
+    # expm1 of a negative number on either side: no cancellation for small t, no overflow for large.
+    rising = -alpha * b * torch.expm1(-relu(t))
+    falling = a * left * torch.expm1(at_most(t, 0.0))
+    return PairChange(alpha, torch.where(t > 0, rising, falling))
+
+
+def softmax_change(logit: Tensor, a: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(logit + moved) and its change from a; `moved` is 0 for the row's largest."""
+    weight = (logit + moved).softmax(-1)
+    small = moved.abs().amax(-1, keepdim=True) <= 1
+    em = torch.expm1(torch.where(small, moved, 0.0))
+    mean = (a * em).sum(-1, keepdim=True)
+    return weight, torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+
+
 def pair_change(state: PositionState, t: Tensor) -> PairChange:
     """What a change `t` (P, s, n) of the scores S_ji does to the attention on word i."""
     a, b, logit, rest = (x[:, None] for x in (state.a, state.b, state.logit, state.rest))
     fn = state.weight_fn
     if fn.exponential:
-        alpha, left = (logit + t).sigmoid(), (-logit - t).sigmoid()
-        # expm1 of a negative number on either side: no cancellation for small t, no overflow for
-        # large.
-        rising = -alpha * b * torch.expm1(-relu(t))
-        falling = a * left * torch.expm1(at_most(t, 0.0))
-        return PairChange(alpha, torch.where(t > 0, rising, falling))
+        return sigmoid_change(logit, t, a, b)
     weight, change = fn.value(logit + t), fn.change(logit, t)
     if not fn.normalize:
         return PairChange(weight, change)
@@ -58,11 +71,7 @@ def own_attention(state: PositionState | OwnRows, r: Tensor) -> tuple[Tensor, Te
     if fn.exponential:
         top = state.own_top[:, None, None].expand(-1, r.shape[1], 1)
         moved = (r - r.gather(-1, top)).masked_fill(logit <= NEVER / 2, 0.0)
-        weight = (logit + moved).softmax(-1)
-        small = moved.abs().amax(-1, keepdim=True) <= 1
-        em = torch.expm1(torch.where(small, moved, 0.0))
-        mean = (a * em).sum(-1, keepdim=True)
-        return weight, torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+        return softmax_change(logit, a, moved)
     weight, change = fn.value(logit + r), fn.change(logit, r)
     if not fn.normalize:
         return weight, change

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wsfast._kinks import at_most, reciprocal, relu
+from wsfast._kinks import reciprocal, relu
 from wsfast.attention.core import NEVER, numbers
-from wsfast.attention.rows import Rows
+from wsfast.attention.rows import Rows, log_odds
 from wsfast.attention.weight_fn import WeightFn
 
 # Below this share of their size, squared distances come from the differences, not from inner
@@ -134,10 +134,7 @@ def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> PositionSt
     each = numbers(core.X)
     is_top = top == index[:, None]
     if fn.exponential:
-        full = torch.logaddexp(top_score, left)
-        # The largest word takes its exact log-odds; any other has at most half of the attention.
-        log_a = torch.where(is_top, -torch.inf, at_most(score - full, -0.5))
-        logit = torch.where(is_top, top_score - left, log_a - torch.log1p(-log_a.exp()))
+        logit = log_odds(score, is_top, rows.statistics)
         a, b = logit.sigmoid(), (-logit).sigmoid()
         rest = torch.zeros_like(a)
     elif fn.normalize:
