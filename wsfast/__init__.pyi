@@ -9,6 +9,7 @@ from .perturbation.change import Change
 from .results.scaling import ScalingResult
 from .results.sensitivity import SensitivityResult
 from .results.substitution import SubstitutionResult
+from .studies.attention_deltas import attention_deltas
 from .studies.deltas import perturb, raf_delta_norms, raf_deltas
 from .studies.scaling.study import scaling
 from .studies.sensitivity import (
@@ -31,6 +32,7 @@ __all__ = [
     "SensitivityResult",
     "SubstitutionResult",
     "__version__",
+    "attention_deltas",
     "compare",
     "drf_features",
     "drf_sensitivity",

@@ -1,0 +1,130 @@
+"""The closed form of trained heads where one word gets new rows of q, k and v.
+
+Row j attends; i is the word that changes. A sink is one word more, whose value is 0 and which never
+changes. Nothing looks at values, and no derivative depends on the side of a tie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast.attention.closed_form import sigmoid_change, softmax_change
+from wsfast.attention.core import NEVER
+from wsfast.attention.heads import Heads
+from wsfast.attention.rows import RowStatistics, left_top_out, log_odds
+from wsfast.attention.weight_fn import WeightFn
+
+
+class NewRows(NamedTuple):
+    """s changes of one word each, in the terms of `Heads`."""
+
+    at: Tensor  # (s,) int64, the word of each; or (1,), of all
+    queries: Tensor  # (H, s, d_k) the new ones
+    by_query: Tensor  # (H, s, d_k) new less old, formed before all else: it may be small
+    by_key: Tensor  # (H, s, d_k)
+    by_value: Tensor  # (H, s, d_v)
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """Every row of the heads before the change, float64; leading axes as those of `heads`."""
+
+    heads: Heads
+    statistics: RowStatistics  # (H, n) each; `top` is n for a sink
+    rest_mean: Tensor  # (H, n, d_v) mean of each row without its largest word
+    output: Tensor  # (H, n, d_v)
+
+
+def head_rows(heads: Heads, tile: int) -> HeadRows:
+    """One pass over the scores of `heads`, `tile` rows at a time."""
+    values = heads.values
+    if heads.sinks is not None:
+        values = torch.nn.functional.pad(values, (0, 0, 0, 1))
+    parts = []
+    for some in _numbers(heads).split(tile):
+        bias = None if heads.bias is None else heads.bias[..., some, :]
+        scores = replace(heads, queries=heads.queries[..., some, :], bias=bias).scores()
+        scores = _with_sink(_bounded(scores), heads.sinks)
+        statistics, weights = left_top_out(scores, WeightFn("softmax"))
+        parts.append((*statistics, weights @ values))
+    rows = values.ndim - 2
+    top, top_score, rest, rest_mean = (torch.cat(x, rows) for x in zip(*parts, strict=True))
+    top_value = values.gather(-2, top[..., None].expand_as(rest_mean))
+    a_top = (top_score - rest).sigmoid()[..., None]
+    output = rest_mean + a_top * (top_value - rest_mean)
+    return HeadRows(heads, RowStatistics(top, top_score, rest), rest_mean, output)
+
+
+def new_rows_deltas(rows: HeadRows, new: NewRows) -> Tensor:
+    """Changes (H, s, n, d_v) of the output; rows and columns of the bias stay."""
+    heads, index = rows.heads, new.at
+    is_own = index[:, None] == _numbers(heads)  # (s or 1, n)
+    raw = heads.keys[..., index, :] @ heads.queries.mT
+    t = _moved_score(raw, new.by_key @ heads.queries.mT, heads.cap)
+    score = heads.capped(raw)
+    score = _bounded(score if heads.bias is None else score + heads.bias[..., index].mT)
+    top, top_score, rest = (x[..., None, :] for x in rows.statistics)
+    is_top = top == index[:, None]
+    logit = log_odds(score, is_top, RowStatistics(top, top_score, rest))
+    # The word's own row is formed below; a row that does not see the word does not change.
+    logit = logit.masked_fill(is_own | (score <= NEVER / 2), NEVER)
+    a, b = logit.sigmoid(), (-logit).sigmoid()
+    alpha, q = sigmoid_change(logit, t, a, b)
+    is_top = is_top[..., None]
+    mean = torch.where(is_top, rows.rest_mean[..., None, :, :], rows.output[..., None, :, :])
+    value = heads.values[..., index, None, :]
+    c = (value - mean) / torch.where(is_top, 1.0, b[..., None])
+    others = q[..., None] * c + alpha[..., None] * new.by_value[..., None, :]
+
+    own = _own_row(heads, new, is_own)
+    return torch.where(is_own[..., None], own[..., None, :], others)
+
+
+def _own_row(heads: Heads, new: NewRows, is_own: Tensor) -> Tensor:
+    """Change (H, s, d_v) of the output of the word itself."""
+    index = new.at
+    raw = heads.queries[..., index, :] @ heads.keys.mT
+    at_own = (new.queries * new.by_key).sum(-1, keepdim=True)
+    by = new.by_query @ heads.keys.mT + torch.where(is_own, at_own, 0.0)
+    still = None if heads.sinks is None else torch.zeros_like(heads.sinks)
+    r = _with_sink(_moved_score(raw, by, heads.cap), still)
+    score = heads.capped(raw)
+    score = _bounded(score if heads.bias is None else score + heads.bias[..., index, :])
+    score = _with_sink(score, heads.sinks)
+    unseen = score <= NEVER / 2
+    top = score.argmax(-1, keepdim=True)
+    logit = (score - score.gather(-1, top)).masked_fill(unseen, NEVER)
+    moved = (r - r.gather(-1, top.expand(*r.shape[:-1], 1))).masked_fill(unseen, 0.0)
+    weight, change = softmax_change(logit, logit.softmax(-1), moved)
+    n = heads.values.shape[-2]
+    own_weight = torch.where(is_own & ~unseen[..., :n], weight[..., :n], 0.0).sum(-1, keepdim=True)
+    return change[..., :n] @ heads.values + own_weight * new.by_value
+
+
+def _numbers(heads: Heads) -> Tensor:
+    return torch.arange(heads.values.shape[-2], device=heads.values.device)
+
+
+def _bounded(score: Tensor) -> Tensor:
+    """`score` with `NEVER` for all that gives no weight: it is finite, as are all derivatives."""
+    return score.masked_fill(score <= NEVER / 2, NEVER)
+
+
+def _moved_score(raw: Tensor, by: Tensor, cap: float | None) -> Tensor:
+    """cap(raw + by) - cap(raw), without cancellation."""
+    if cap is None:
+        return by
+    # cap · tanh(x / cap) is 2 cap σ(2x / cap) but for a constant.
+    at = raw * (2 / cap)
+    return 2 * cap * sigmoid_change(at, by * (2 / cap), at.sigmoid(), (-at).sigmoid()).q
+
+
+def _with_sink(x: Tensor, sinks: Tensor | None) -> Tensor:
+    """`x` (H, m, n), and where there are `sinks` (H,) a column of them."""
+    if sinks is None:
+        return x
+    return torch.cat([x, sinks[:, None, None].expand(*x.shape[:-1], 1)], -1)
