@@ -24,7 +24,7 @@ class NewRows(NamedTuple):
 
     at: Tensor  # (s,) int64, the word of each; or (1,), of all
     queries: Tensor  # (H, s, d_k) the new ones
-    by_query: Tensor  # (H, s, d_k) new less old, formed before all else: it may be small
+    by_query: Tensor  # (H, s, d_k) new less old
     by_key: Tensor  # (H, s, d_k)
     by_value: Tensor  # (H, s, d_v)
 
@@ -70,8 +70,8 @@ def new_rows_deltas(rows: HeadRows, new: NewRows) -> Tensor:
     top, top_score, rest = (x[..., None, :] for x in rows.statistics)
     is_top = top == index[:, None]
     logit = log_odds(score, is_top, RowStatistics(top, top_score, rest))
-    # The word's own row is formed below; a row that does not see the word does not change.
-    logit = logit.masked_fill(is_own | (score <= NEVER / 2), NEVER)
+    # A row that does not see the word does not change.
+    logit = logit.masked_fill(score <= NEVER / 2, NEVER)
     a, b = logit.sigmoid(), (-logit).sigmoid()
     alpha, q = sigmoid_change(logit, t, a, b)
     is_top = is_top[..., None]

@@ -44,35 +44,39 @@ def attention_changes(
     The words `index` (s,), or (1,) for all, get the rows `new` of m = s.
     """
     dtype = old.query.dtype
-    old, new = _every_head(old, given.scale), _every_head(new, given.scale)
-    moves = [now - before[..., index, :] for now, before in zip(new, old, strict=True)]
-    values = old.value
+    (query, key, values), new = _every_head(old), _every_head(new)
+    # Before anything is rounded: they may be small.
+    by_query = new.query - query[..., index, :]
+    by_key = new.key - key[..., index, :]
+    by_value = new.value - values[..., index, :]
+    query = query * given.scale
     if given.sinks is None:
         # The changes are differences of means: a common shift of the values drops out of them.
         values = values - values.detach().mean(-2, keepdim=True)
     heads = Heads(
-        old.query,
-        old.key,
+        query,
+        key,
         values,
-        _bias(given.mask, old.query),
+        _bias(given.mask, query),
         given.cap,
         None if given.sinks is None else given.sinks.double(),
     )
     rows = head_rows(heads, max(1, _AT_ONCE // values.shape[:-1].numel()))
     parts = []
-    for some in _parts(index, (new.query, *moves), max(1, _AT_ONCE // values.numel())):
+    new_rows = (new.query * given.scale, by_query * given.scale, by_key, by_value)
+    for some in _parts(index, new_rows, max(1, _AT_ONCE // values.numel())):
         change = new_rows_deltas(rows, some)
         parts.append(root(change.square().sum((-1, -2))) if norm else change.to(dtype))
     return torch.cat(parts, values.ndim - 2).to(dtype)
 
 
-def _every_head(rows: Projected, scale: float) -> Projected:
-    """In float64, the scale in the queries, keys and values repeated for the heads that share."""
+def _every_head(rows: Projected) -> Projected:
+    """In float64, with keys and values repeated for the heads that share them."""
     query, key, value = (x.double() for x in rows)
     group = query.shape[-3] // key.shape[-3]
     if group > 1:
         key, value = (x.repeat_interleave(group, -3) for x in (key, value))
-    return Projected(query * scale, key, value)
+    return Projected(query, key, value)
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
