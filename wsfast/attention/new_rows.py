@@ -59,10 +59,32 @@ def head_rows(heads: Heads, tile: int) -> HeadRows:
     return HeadRows(heads, RowStatistics(top, top_score, rest), rest_mean, output)
 
 
-def new_rows_deltas(rows: HeadRows, new: NewRows) -> Tensor:
+def deltas(rows: HeadRows, new: NewRows) -> Tensor:
     """Changes (H, s, n, d_v) of the output; rows and columns of the bias stay."""
+    is_own = _is_own(rows.heads, new)
+    others, own = _other_rows(rows, new, is_own), _own_row(rows.heads, new, is_own)
+    s, d_v = own.shape[-2:]
+    index = new.at.expand(s)[:, None, None].expand(*own.shape[:-1], 1, d_v)
+    return others.scatter(-2, index, own[..., None, :])
+
+
+def squared_norms(rows: HeadRows, new: NewRows) -> Tensor:
+    """Of the changes, over rows and columns, (H, s)."""
+    is_own = _is_own(rows.heads, new)
+    others = _other_rows(rows, new, is_own).flatten(-2)
+    own = _own_row(rows.heads, new, is_own)
+    squares: Tensor = torch.linalg.vecdot(others, others) + torch.linalg.vecdot(own, own)
+    return squares
+
+
+def _is_own(heads: Heads, new: NewRows) -> Tensor:
+    """Which row is that of the word, (s, n) or (1, n)."""
+    return new.at[:, None] == _numbers(heads)
+
+
+def _other_rows(rows: HeadRows, new: NewRows, is_own: Tensor) -> Tensor:
+    """Changes (H, s, n, d_v) of the rows of other words; 0 in the row of the word itself."""
     heads, index = rows.heads, new.at
-    is_own = index[:, None] == _numbers(heads)  # (s or 1, n)
     raw = heads.keys[..., index, :] @ heads.queries.mT
     t = _moved_score(raw, new.by_key @ heads.queries.mT, heads.cap)
     score = heads.capped(raw)
@@ -71,17 +93,13 @@ def new_rows_deltas(rows: HeadRows, new: NewRows) -> Tensor:
     is_top = top == index[:, None]
     logit = log_odds(score, is_top, RowStatistics(top, top_score, rest))
     # A row that does not see the word does not change.
-    logit = logit.masked_fill(score <= NEVER / 2, NEVER)
+    logit = logit.masked_fill(is_own | (score <= NEVER / 2), NEVER)
     a, b = logit.sigmoid(), (-logit).sigmoid()
     alpha, q = sigmoid_change(logit, t, a, b)
-    is_top = is_top[..., None]
-    mean = torch.where(is_top, rows.rest_mean[..., None, :, :], rows.output[..., None, :, :])
-    value = heads.values[..., index, None, :]
-    c = (value - mean) / torch.where(is_top, 1.0, b[..., None])
-    others = q[..., None] * c + alpha[..., None] * new.by_value[..., None, :]
-
-    own = _own_row(heads, new, is_own)
-    return torch.where(is_own[..., None], own[..., None, :], others)
+    means = rows.rest_mean[..., None, :, :], rows.output[..., None, :, :]
+    apart = heads.values[..., index, None, :] - torch.where(is_top[..., None], *means)
+    q = q / torch.where(is_top, 1.0, b)
+    return torch.addcmul(alpha[..., None] * new.by_value[..., None, :], q[..., None], apart)
 
 
 def _own_row(heads: Heads, new: NewRows, is_own: Tensor) -> Tensor:

@@ -13,10 +13,11 @@ from torch import Tensor
 from wsfast._kinks import root
 from wsfast.attention.core import NEVER
 from wsfast.attention.heads import Heads
-from wsfast.attention.new_rows import NewRows, head_rows, new_rows_deltas
+from wsfast.attention.new_rows import NewRows, deltas, head_rows, squared_norms
 
-# Numbers of one array that is formed at once, unless one row or one change has more: 32 MB.
-_AT_ONCE = 1 << 22
+# Numbers of one array that is formed at once, unless one row or one change has more: 8 MB, which
+# caches hold.
+_AT_ONCE = 1 << 20
 
 
 class Projected(NamedTuple):
@@ -65,9 +66,9 @@ def attention_changes(
     parts = []
     new_rows = (new.query * given.scale, by_query * given.scale, by_key, by_value)
     for some in _parts(index, new_rows, max(1, _AT_ONCE // values.numel())):
-        change = new_rows_deltas(rows, some)
-        parts.append(root(change.square().sum((-1, -2))) if norm else change.to(dtype))
-    return torch.cat(parts, values.ndim - 2).to(dtype)
+        part = root(squared_norms(rows, some)) if norm else deltas(rows, some)
+        parts.append(part.to(dtype))
+    return torch.cat(parts, values.ndim - 2)
 
 
 def _every_head(rows: Projected) -> Projected:
