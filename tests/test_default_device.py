@@ -44,6 +44,8 @@ CALLS = {
         wsfast.word_sensitivity(torch.tanh, X),
         wsfast.self_scores(E, W),
         wsfast.perturb(X, 1, E[0]),
+        wsfast.attention_deltas(*[X[None]] * 3, 1, *[E[None]] * 3, is_causal=True),
+        wsfast.attention_deltas(*[X[None]] * 3, [2, 0], *[E[None, :2]] * 3, attn_mask=MASK[None]),
         wsfast.random_weights(6, draws=2),
         *wsfast.drf_weights(3, 4),
     ],

@@ -10,6 +10,7 @@ from .results.layers import LayerSensitivityResult
 from .results.scaling import ScalingResult
 from .results.sensitivity import SensitivityResult
 from .results.substitution import SubstitutionResult
+from .studies.attention_deltas import attention_deltas
 from .studies.deltas import perturb, raf_delta_norms, raf_deltas
 from .studies.scaling.study import scaling
 from .studies.sensitivity import (
@@ -35,6 +36,7 @@ __all__ = [
     "SensitivityResult",
     "SubstitutionResult",
     "__version__",
+    "attention_deltas",
     "attention_layers",
     "compare",
     "drf_features",

@@ -20,11 +20,6 @@ def at_most(x: Tensor, bound: float) -> Tensor:
     return x.masked_fill(x > bound, bound)
 
 
-def absolute(x: Tensor) -> Tensor:
-    """|x|, with the slope 1 at 0; NaN stays."""
-    return torch.where(x < 0, -x, x)
-
-
 def reciprocal(total: Tensor) -> Tensor:
     """1/total, and 0 with the slope 0 for the sum of a row without weight."""
     filled = total > 0

@@ -189,11 +189,11 @@ def bool_tensor(name: str, value: Any) -> Tensor:
     return dense(name, value)
 
 
-def match(name: str, tensor: Tensor, X: Tensor) -> None:
+def match(name: str, tensor: Tensor, X: Tensor, *, of: str = "X") -> None:
     if tensor.dtype != X.dtype:
-        raise TypeError(f"{name} must have the dtype of X, {X.dtype}, got {tensor.dtype}")
+        raise TypeError(f"{name} must have the dtype of {of}, {X.dtype}, got {tensor.dtype}")
     if tensor.device != X.device:
-        raise ValueError(f"{name} must be on the device of X, {X.device}, got {tensor.device}")
+        raise ValueError(f"{name} must be on the device of {of}, {X.device}, got {tensor.device}")
 
 
 def ndim(value: Any) -> int:

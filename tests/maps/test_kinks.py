@@ -7,7 +7,15 @@ import torch
 from attention.problems import SEARCHED, state
 from definition import WEIGHT_FNS, random_text
 
-from wsfast import drf_features, raf_delta_norms, raf_deltas, raf_features, rf_features, rf_weights
+from wsfast import (
+    attention_deltas,
+    drf_features,
+    raf_delta_norms,
+    raf_deltas,
+    raf_features,
+    rf_features,
+    rf_weights,
+)
 from wsfast._kinks import at_most, reciprocal, relu, root
 from wsfast.attention import closed_form, functional
 from wsfast.engines.engine import TORCH
@@ -111,6 +119,15 @@ def test_no_slope_of_attention_is_left_to_pytorch(weight_fn, normalize, backend)
         raf_delta_norms(X, W, delta[None], **options),
     ):
         assert not {name for name in nodes(result) if name.startswith(CHOOSING)}
+
+
+@pytest.mark.parametrize("reduce", [None, "norm"])
+def test_no_slope_of_trained_attention_is_left_to_pytorch(reduce):
+    rows = [torch.randn(2, count, 3, requires_grad=True) for count in (5, 5, 5, 4, 4, 4)]
+    sinks = torch.randn(2, requires_grad=True)
+    options = {"is_causal": True, "softcap": 2.0, "sinks": sinks, "reduce": reduce}
+    result = attention_deltas(*rows[:3], [0, 1, 4, 4], *rows[3:], **options)
+    assert not {name for name in nodes(result) if name.startswith(CHOOSING)}
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))

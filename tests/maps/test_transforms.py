@@ -8,6 +8,7 @@ from torch.autograd import forward_ad
 
 import wsfast
 from wsfast import (
+    attention_deltas,
     drf_features,
     perturb,
     raf_delta_norms,
@@ -39,6 +40,12 @@ FUNCTIONS = {
     "deltas": lambda X: raf_deltas(X, W, 2, DELTA, mask=MASK),
     "delta norms": lambda X: raf_delta_norms(X, W, X[:2])[:, 1:],
     "perturb": lambda X: perturb(X, 1, DELTA),
+    "attention deltas": lambda X: attention_deltas(
+        *[X[None]] * 3, [0, 2], *[X[None, 1:3].tanh()] * 3, softcap=2.0, is_causal=True
+    ),
+    "attention norms": lambda X: attention_deltas(
+        *[X[None]] * 3, 2, *[X[None, 1:3].tanh()] * 3, sinks=X[0, :1], reduce="norm"
+    ),
 }
 NATIVE = pytest.mark.needs("native")
 

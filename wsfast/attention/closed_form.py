@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast._kinks import at_most, reciprocal, relu
+from wsfast._kinks import reciprocal
 from wsfast.attention.core import NEVER
 from wsfast.attention.rows import Rows
+from wsfast.attention.softmax import PairChange, sigmoid_change, softmax_change
 from wsfast.attention.state import BilinearState, Moves, PositionState
 from wsfast.attention.weight_fn import WeightFn
 
@@ -23,24 +24,12 @@ class OwnRows(NamedTuple):
     own_top: Tensor  # (P,)
 
 
-class PairChange(NamedTuple):
-    """New attention `alpha` of row j on word i, its change `q`, both (P, s, n)."""
-
-    alpha: Tensor
-    q: Tensor
-
-
 def pair_change(state: PositionState, t: Tensor) -> PairChange:
     """What a change `t` (P, s, n) of the scores S_ji does to the attention on word i."""
     a, b, logit, rest = (x[:, None] for x in (state.a, state.b, state.logit, state.rest))
     fn = state.weight_fn
     if fn.exponential:
-        alpha, left = (logit + t).sigmoid(), (-logit - t).sigmoid()
-        # expm1 of a negative number on either side: no cancellation for small t, no overflow for
-        # large.
-        rising = -alpha * b * torch.expm1(-relu(t))
-        falling = a * left * torch.expm1(at_most(t, 0.0))
-        return PairChange(alpha, torch.where(t > 0, rising, falling))
+        return sigmoid_change(logit, t, a, b)
     weight, change = fn.value(logit + t), fn.change(logit, t)
     if not fn.normalize:
         return PairChange(weight, change)
@@ -60,11 +49,7 @@ def own_attention(state: PositionState | OwnRows, r: Tensor) -> tuple[Tensor, Te
         r = torch.nn.functional.pad(r, (0, logit.shape[-1] - n))
         top = state.own_top[:, None, None].expand(-1, r.shape[1], 1)
         moved = (r - r.gather(-1, top)).masked_fill(logit <= NEVER / 2, 0.0)
-        weight = (logit + moved).softmax(-1)
-        small = moved.abs().amax(-1, keepdim=True) <= 1
-        em = torch.expm1(torch.where(small, moved, 0.0))
-        mean = (a * em).sum(-1, keepdim=True)
-        change = torch.where(small, a * (em - mean) / (1 + mean), weight - a)
+        weight, change = softmax_change(logit, a, moved)
         return weight[..., :n], change[..., :n]
     weight, change = fn.value(logit + r), fn.change(logit, r)
     if not fn.normalize:

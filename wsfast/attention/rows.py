@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast._kinks import reciprocal
+from wsfast._kinks import at_most, reciprocal
 from wsfast.attention.core import NEVER, Core, numbers
 from wsfast.attention.weight_fn import WeightFn
 
@@ -115,17 +115,26 @@ def _shift(X: Tensor) -> Tensor:
 
 
 def left_top_out(scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
-    """By PyTorch operations: see `LeaveTopOut`."""
+    """By PyTorch operations, for scores (…, m, n): see `LeaveTopOut`."""
     top = scores.argmax(-1)
-    top_score = scores.gather(-1, top[:, None])[:, 0]
-    at_top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, top[:, None], True)
+    top_score = scores.gather(-1, top[..., None])[..., 0]
+    at_top = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, top[..., None], True)
     if weight_fn.exponential:
         others = scores.masked_fill(at_top, -torch.inf)
         if scores.shape[-1] == 1:
-            return RowStatistics(top, top_score, others[:, 0]), torch.zeros_like(scores)
+            return RowStatistics(top, top_score, others[..., 0]), torch.zeros_like(scores)
         return RowStatistics(top, top_score, others.logsumexp(-1)), others.softmax(-1)
     weights = weight_fn.value(scores).masked_fill(at_top, 0.0)
     rest = weights.sum(-1)
     if weight_fn.normalize:
-        weights = weights / torch.where(rest > 0, rest, 1.0)[:, None]
+        weights = weights / torch.where(rest > 0, rest, 1.0)[..., None]
     return RowStatistics(top, top_score, rest), weights
+
+
+def log_odds(score: Tensor, is_top: Tensor, statistics: RowStatistics) -> Tensor:
+    """Of the softmax weight of words with these scores; `is_top` says which lead their row."""
+    _, top_score, rest = statistics
+    # The largest word takes its exact log-odds; any other has at most half of the attention.
+    log_a = score - top_score - torch.log1p((rest - top_score).exp())
+    log_a = torch.where(is_top, -torch.inf, at_most(log_a, -0.5))
+    return torch.where(is_top, top_score - rest, log_a - torch.log1p(-log_a.exp()))

@@ -17,7 +17,8 @@ from wsfast._kinks import at_most, reciprocal, relu
 from wsfast.attention.closed_form import OwnRows, doubtful, own_attention, own_weights
 from wsfast.attention.core import NEVER, HeadCore, numbers
 from wsfast.attention.rows import Rows
-from wsfast.attention.state import capped, own_scores, reals
+from wsfast.attention.softmax import capped_change
+from wsfast.attention.state import own_scores, reals
 from wsfast.attention.weight_fn import WeightFn
 
 # Numbers of the c_jk that are formed together.
@@ -176,10 +177,9 @@ class HeadSiteState(SiteState):
         key, u, query = delta.split([d_k, self.words.shape[1], d_k], -1)
         t = key @ self.queries.mT
         r = self._own(t, query @ self.keys.mT, query @ key.mT)
-        if self.cap is not None:
-            assert self.raw is not None
-            assert self.own_raw is not None
-            t, r = capped(self.cap, self.raw, t), capped(self.cap, self.own_raw, r)
+        if self.raw is not None and self.own_raw is not None:
+            t = capped_change(self.cap, self.raw[:, None], t)
+            r = capped_change(self.cap, self.own_raw[:, None], r)
         return SiteMoves(t, *self._along(u, u @ self.outer.mT), r, u)
 
     def to(self, dtype: torch.dtype) -> HeadSiteState:

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from wsfast._kinks import absolute, at_most, reciprocal, relu
+from wsfast._kinks import reciprocal, relu
 from wsfast.attention.core import NEVER, HeadCore, numbers
-from wsfast.attention.rows import Rows
+from wsfast.attention.rows import Rows, log_odds
+from wsfast.attention.softmax import capped_change
 from wsfast.attention.weight_fn import WeightFn
 
 # Below this share of their size, squared distances come from the differences, not from inner
@@ -193,25 +194,14 @@ class HeadState(PositionState):
         index = self.index[:, None, None].expand(-1, delta.shape[1], 1)
         both = t.gather(-1, index) + (key * query).sum(-1, keepdim=True)
         r = r.scatter_add(-1, index, both)
-        if self.cap is not None:
-            assert self.raw is not None
-            assert self.own_raw is not None
-            t, r = capped(self.cap, self.raw, t), capped(self.cap, self.own_raw, r)
+        if self.raw is not None and self.own_raw is not None:
+            t = capped_change(self.cap, self.raw[:, None], t)
+            r = capped_change(self.cap, self.own_raw[:, None], r)
         return Moves(t, u @ self.outputs.mT, r, u)
 
     def to(self, dtype: torch.dtype) -> HeadState:
         """The same state with its real tensors in `dtype`."""
         return replace(self, **reals(self, dtype))
-
-
-def capped(cap: float, raw: Tensor, change: Tensor) -> Tensor:
-    """How cap · tanh(s / cap) changes, for scores `raw` (P, …, n) that change by (P, s, …, n)."""
-    raw = raw[:, None]  # (P, …) beside (P, s, …)
-    level, step = torch.tanh(raw / cap), torch.tanh(change / cap)
-    # Of a sum of arguments, which cancels nothing; where it would divide by little, directly.
-    small = absolute(change) <= cap
-    summed = step * (1 - level.square()) / torch.where(small, 1 + level * step, 1.0)
-    return cap * torch.where(small, summed, torch.tanh((raw + change) / cap) - level)
 
 
 def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> BilinearState:
@@ -248,10 +238,7 @@ def _known(rows: Rows, index: Tensor) -> dict[str, Any]:
     each = numbers(core.values)
     is_top = top == index[:, None]
     if fn.exponential:
-        full = torch.logaddexp(top_score, left)
-        # The largest word takes its exact log-odds; any other has at most half of the attention.
-        log_a = torch.where(is_top, -torch.inf, at_most(score - full, -0.5))
-        logit = torch.where(is_top, top_score - left, log_a - torch.log1p(-log_a.exp()))
+        logit = log_odds(score, is_top, rows.statistics)
         a, b = logit.sigmoid(), (-logit).sigmoid()
         rest = torch.zeros_like(a)
     elif fn.normalize:
