@@ -17,15 +17,16 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
+from wsfast._extras import import_extra
 from wsfast.maps.attention_layer import AttentionLayer, Heads
 from wsfast.text import attention_function, models, sublayers, tokens
-from wsfast.text.attention_function import Exact
+from wsfast.text.attention_function import Exact, listening
 from wsfast.text.embed import checked_max_tokens, text_of
 from wsfast.text.layers import encoder_of, run, twin
 from wsfast.text.sublayers import Heard, Recorder, Sublayer
 
 _EXACT = 1e-9  # relative, in float64: rounding stays below, what is left out above
-_LOOSE = 4.0  # times the root of the model's own precision
+_LOOSE = 4.0  # times the root of the precision in which the model computes as it is
 
 
 def attention_layers(
@@ -115,8 +116,7 @@ class AttentionModel:
     def __init__(self, model: Any) -> None:
         encoder = encoder_of(model)
         encoder = getattr(encoder, "base_model", encoder)  # without what is made of its states
-        _check_weights(encoder)
-        attention_function.check(encoder)
+        _check(encoder)
         with torch.inference_mode(False):
             self._given = twin(encoder)
             self._eager = twin(encoder, own_config=True, dtype=torch.float64)
@@ -174,13 +174,20 @@ class AttentionModel:
         recorder = Recorder(self._lists, frozenset())
         state = self._run(inputs, recorder)
         self._check_heard(recorder)
+        count = len(inputs["input_ids"])
+        if len(state) != count:
+            raise ValueError(
+                f"model must keep a row for each token, got {self._kind}, whose hidden state has "
+                f"{len(state)} rows for {count} tokens"
+            )
         with Exact():
             own = _state(self._eager, inputs)
         given = _state(self._given, inputs)
-        loose = _LOOSE * float(torch.finfo(given.dtype).eps) ** 0.5
+        # Models in float64 compute parts in float32.
+        precision = max(torch.finfo(dtype).eps for dtype in (given.dtype, torch.float32))
         for other, how, most in (
             (own, "in float64 with its own attention", _EXACT),
-            (given, f"as it is, in {given.dtype}", loose),
+            (given, f"as it is, in {given.dtype}", _LOOSE * precision**0.5),
         ):
             error = float((state - other).norm() / other.double().norm())
             if not error <= most:
@@ -190,14 +197,14 @@ class AttentionModel:
                     f"norm, where at most {most:.0e} is rounding"
                 )
         self._depth = recorder.count
-        self._checked = max(self._checked, len(inputs["input_ids"]))
+        self._checked = max(self._checked, count)
 
     @property
     def _kind(self) -> str:
         return type(self._given).__name__
 
     def _run(self, inputs: dict[str, list[int]], recorder: Recorder) -> Tensor:
-        with torch.inference_mode(False), Exact(), recorder.listening():
+        with torch.inference_mode(False), Exact(), listening(recorder):
             return _state(self._copy, inputs)
 
     def _check_heard(self, recorder: Recorder) -> None:
@@ -295,14 +302,23 @@ def _of_one(heads: Heads) -> Heads:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def _check_weights(model: Any) -> None:
-    """Refuse weights that are not there, or no floating-point numbers."""
+def _check(model: Any) -> None:
+    """Refuse what is no transformers model of tokens with numbers for weights."""
     kind = type(model).__name__
+    if not isinstance(model, import_extra("transformers", "text").PreTrainedModel):
+        raise ValueError(f"model must be a PreTrainedModel of transformers, got {kind}")
+    try:
+        rows = model.get_input_embeddings().weight.dim()
+    except (AttributeError, NotImplementedError):
+        rows = 0
+    if rows != 2:
+        raise ValueError(f"model must read tokens, got {kind}, which has no table of them")
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(f'model must have its weights in memory, got {kind} on the device "meta"')
     numbers = all(weight.is_floating_point() for weight in model.parameters())
     if not numbers or getattr(model, "hf_quantizer", None) is not None:
         raise ValueError(f"model must have weights of floating point, got a quantised {kind}")
+    attention_function.check(model)
 
 
 def _settle(model: Any) -> None:

@@ -7,9 +7,6 @@ module that is called again with other input gives the queries, keys and values 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,7 +15,7 @@ from torch import Tensor
 from torch.nn import Embedding, ModuleList, Parameter
 
 from wsfast.maps.attention_layer import Heads
-from wsfast.text.attention_function import Exact, listening
+from wsfast.text.attention_function import Exact, listener, listening
 from wsfast.text.layers import copied
 
 _SAME = 1e-9  # relative, in float64: rounding stays below
@@ -45,7 +42,12 @@ class Call:
     @property
     def input(self) -> Tensor:
         """(1, n, d)."""
-        found: Tensor = self.args[0] if self.args else self.kwargs["hidden_states"]
+        found = self.args[0] if self.args else self.kwargs.get("hidden_states")
+        if not isinstance(found, Tensor) or found.dim() != 3:
+            raise ValueError(
+                "model must give hidden states (texts, tokens, d) to its layers, got "
+                f"{type(self.module).__name__}, which is given {type(found).__name__}"
+            )
         return found
 
     def again(self, X: Tensor) -> None:
@@ -148,16 +150,6 @@ class Recorder:
         self._stack: list[Call] = []
         self._open: Heard | None = None  # its projection is still to come
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear of what runs in this context."""
-        token = _recorder.set(self)
-        try:
-            with listening(self._hear):
-                yield
-        finally:
-            _recorder.reset(token)
-
     def enter(self, call: Call) -> None:
         self._stack.append(call)
         if self._open is not None:
@@ -166,18 +158,19 @@ class Recorder:
     def leave(self) -> None:
         self._stack.pop()
 
-    def _hear(self, module: Any, heads: Heads) -> Tensor:
+    def __call__(self, module: Any, heads: Heads) -> Tensor:
+        """Output of an attention."""
         self.close()
         around = [call for call in self._stack if call.module in self._lists]
         self.blocks.update(call.module for call in around[:1])
         output = heads.output()
         if self.count in self._wanted:
-            at = [call.module for call in self._stack].index(module)
+            at = next((i for i, call in enumerate(self._stack) if call.module is module), 0)
             blocks = [call for call in self._stack[:at] if call.module in self._lists]
             if not blocks:
                 raise ValueError(
-                    f"model must have its attention in a list of layers, got "
-                    f"{type(module).__name__} outside one"
+                    "model must have the modules that attend in a list of layers, got "
+                    f"{type(module).__name__}, which is in none"
                 )
             context = output.transpose(1, 2).flatten(2)
             self._open = Heard(self.count, heads, self._stack[at], blocks[-1], context)
@@ -216,23 +209,20 @@ class Recorder:
             )
 
 
-_recorder: ContextVar[Recorder | None] = ContextVar("wsfast_recorder", default=None)
-
-
 def watch(model: Any) -> None:
-    """Let the recorder of a context, if there is one, see the calls in `model`, for good."""
+    """Let a recorder that listens see the calls in `model`, for good."""
     for part in model.modules():
         part.register_forward_pre_hook(_enter, prepend=True, with_kwargs=True)
         part.register_forward_hook(_leave)
 
 
 def _enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if (recorder := _recorder.get()) is not None:
+    if isinstance(recorder := listener(), Recorder):
         recorder.enter(Call(module, args, kwargs))
 
 
 def _leave(*_: Any) -> None:
-    if (recorder := _recorder.get()) is not None:
+    if isinstance(recorder := listener(), Recorder):
         recorder.leave()
 
 
