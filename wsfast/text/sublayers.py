@@ -7,6 +7,7 @@ module that is called again with other input gives the queries, keys and values 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,14 +22,6 @@ from wsfast.text.layers import copied
 _SAME = 1e-9  # relative, in float64: rounding stays below
 _FAR = 100.0  # times the size of a row: what clamps no row of the text clamps one as long as that
 Rows: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
-
-
-class _HeardError(Exception):
-    """Queries, keys and values are there."""
-
-    def __init__(self, heads: Heads) -> None:
-        super().__init__()
-        self.heads = heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +44,73 @@ class Call:
         return found
 
     def again(self, X: Tensor) -> None:
-        if self.args:
-            self.module(X, *self.args[1:], **self.kwargs)
-        else:
-            self.module(**{**self.kwargs, "hidden_states": X})
+        """Call the module with X wherever it was given its input."""
+        own = self.input
+        args = [X if one is own else one for one in self.args]
+        kwargs = {name: X if one is own else one for name, one in self.kwargs.items()}
+        self.module(*args, **kwargs)
+
+
+class Watcher(ABC):
+    """A listener that sees the calls of the modules too, in a model that is watched."""
+
+    @abstractmethod
+    def enter(self, call: Call) -> None: ...
+
+    @abstractmethod
+    def leave(self) -> None: ...
+
+    @abstractmethod
+    def __call__(self, module: Any, heads: Heads) -> Tensor: ...
+
+
+def watch(model: Any) -> None:
+    """Let a Watcher that listens see the calls in `model`, for good."""
+    for part in model.modules():
+        part.register_forward_pre_hook(_enter, prepend=True, with_kwargs=True)
+        part.register_forward_hook(_leave)
+
+
+def _enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if isinstance(watcher := listener(), Watcher):
+        watcher.enter(Call(module, args, kwargs))
+
+
+def _leave(*_: Any) -> None:
+    if isinstance(watcher := listener(), Watcher):
+        watcher.leave()
+
+
+# -- one sublayer ----------------------------------------------------------------------------------
+
+
+class _KnownError(Exception):
+    """Queries, keys and values are there."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.heads = heads
+
+
+class _Until(Watcher):
+    """Ends a run at the attention of a module, whose input it keeps."""
+
+    X: Tensor
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def enter(self, call: Call) -> None:
+        if call.module is self._module:
+            self.X = call.input
+
+    def leave(self) -> None:
+        pass
+
+    def __call__(self, module: Any, heads: Heads) -> Tensor:
+        if module is self._module:
+            raise _KnownError(heads)
+        return heads.output()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +123,21 @@ class Sublayer:
 
     def rows(self, X: Tensor) -> Rows:
         """q, k, v (s, H, n, ·) of texts X (s, n, d) in place of the attention module's input."""
-        return self._rows(self.attention, X)
+        return self.run(self.attention, X)[0]
 
     def rows_of_residual(self, X: Tensor) -> Rows:
         """The same in place of the block's input."""
-        return self._rows(self.block, X)
+        return self.run(self.block, X)[0]
 
-    def _rows(self, call: Call, X: Tensor) -> Rows:
-        def stop(module: Any, heads: Heads) -> Tensor:
-            if module is self.attention.module:
-                raise _HeardError(heads)
-            return heads.output()
-
-        with Exact(), listening(stop):
+    def run(self, call: Call, X: Tensor) -> tuple[Rows, Tensor]:
+        """q, k, v and what the attention module is given, when a call is made again with X."""
+        until = _Until(self.attention.module)
+        with Exact(), listening(until):
             try:
                 call.again(X)
-            except _HeardError as heard:
-                return heard.heads.queries, heard.heads.keys, heard.heads.values
+            except _KnownError as known:
+                heads = known.heads
+                return (heads.queries, heads.keys, heads.values), until.X
         raise RuntimeError(f"{type(call.module).__name__}, called again, did not attend")
 
     def shuffled(self, generator: torch.Generator) -> Sublayer:
@@ -130,7 +184,7 @@ class Heard:
     receivers: list[Any] = field(default_factory=list)  # modules that are given it alone
 
 
-class Recorder:
+class Recorder(Watcher):
     """Hears of every attention of one run, and keeps those that are wanted.
 
     Parameters
@@ -209,23 +263,6 @@ class Recorder:
             )
 
 
-def watch(model: Any) -> None:
-    """Let a recorder that listens see the calls in `model`, for good."""
-    for part in model.modules():
-        part.register_forward_pre_hook(_enter, prepend=True, with_kwargs=True)
-        part.register_forward_hook(_leave)
-
-
-def _enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if isinstance(recorder := listener(), Recorder):
-        recorder.enter(Call(module, args, kwargs))
-
-
-def _leave(*_: Any) -> None:
-    if isinstance(recorder := listener(), Recorder):
-        recorder.leave()
-
-
 def lists_of(model: Any) -> dict[Any, Any]:
     """The ``ModuleList`` of each module that is in one."""
     owners = [part for part in model.modules() if isinstance(part, ModuleList)]
@@ -280,28 +317,36 @@ def is_linear(sublayer: Sublayer, heads: Heads) -> bool:
     Raises
     ------
     ValueError
-        If a row of queries, keys and values comes from other rows too, or if the modules, called
-        again on the same text, give others than `heads`.
+        If a row of queries, keys and values comes from other rows too, or not from the row that the
+        attention module is given alone; or if its call cannot be made again.
     """
     X, R = sublayer.attention.input, sublayer.block.input
     near, far = _random_row(X), _FAR * _random_row(X, seed=1)
     even = torch.arange(X.shape[1], device=X.device)[:, None] % 2 == 0
-    with torch.no_grad():
-        of_X = sublayer.rows(torch.cat([X, X + near, X + far, X + near + far, X + even * far]))
-        of_R = sublayer.rows_of_residual(torch.cat([R, R + far, R + even * far]))
+    kind = type(sublayer.attention.module).__name__
+    try:
+        with torch.no_grad():
+            of_R, given = sublayer.run(sublayer.block, torch.cat([R, R + far, R + even * far]))
+            texts = [X, X + far, X + even * far, given, X + near, X + near + far]
+            of_X = sublayer.rows(torch.cat(texts))
+    except RuntimeError as error:  # a call with something else that belongs to the text
+        raise ValueError(
+            f"model must make queries, keys and values from hidden states, got {kind}, which "
+            f"cannot be given others: {str(error).splitlines()[0]}"
+        ) from error
     linear = True
-    for known, one, other in zip(
+    for known, by_X, by_R in zip(
         (heads.queries, heads.keys, heads.values), of_X, of_R, strict=True
     ):
-        for again, moved, part in (one[[0, 2, 4]], other):
-            if not (_near(again, known[0]) and _near(part, torch.where(even, moved, again))):
-                raise ValueError(
-                    "model must make each row of queries, keys and values from one row alone, got "
-                    f"{type(sublayer.attention.module).__name__} in "
-                    f"{type(sublayer.block.module).__name__}, which does not"
-                )
-        step = one[2] - one[0]
-        linear &= _near(one[3] - one[1], step) and _near(step[:, :1].expand_as(step), step)
+        start, moved, part = by_X[:3]
+        alone = _near(start, known[0]) and _near(by_R, by_X[3:6])
+        if not (alone and _near(part, torch.where(even, moved, start))):
+            raise ValueError(
+                "model must make each row of queries, keys and values from that row of the hidden "
+                f"states alone, got {kind}, which does not"
+            )
+        step = moved - start
+        linear &= _near(by_X[7] - by_X[6], step) and _near(step[:, :1].expand_as(step), step)
     return linear
 
 
