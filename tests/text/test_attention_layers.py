@@ -309,6 +309,13 @@ def test_in_inference_mode_too():
     torch.autograd.grad(layer.rows(point)[0].sum(), point)
 
 
+def test_default_device_plays_no_part():
+    model, text = tiny("GPT-2"), inputs(N)
+    expected = AttentionModel(model).layers(text)
+    with torch.device("meta"):
+        assert same(AttentionModel(model).layers(text), expected)
+
+
 def test_rows_in_a_hook_while_another_model_is_heard():
     model = tiny("GPT-2")
     plain = AttentionModel(model).layers(inputs(N))
@@ -359,6 +366,7 @@ SHUFFLED = {
     ),
     "GPT-2": ("attn.c_attn", "attn.c_proj"),
     "ALBERT": ("attention.query", "attention.key", "attention.value", "attention.dense"),
+    "MPNet": tuple(f"attention.attn.{part}" for part in "qkvo"),
     "T5": tuple(f"SelfAttention.{part}" for part in "qkvo"),
     "Qwen3": tuple(f"self_attn.{part}_proj" for part in "qkvo"),
 }
@@ -628,6 +636,16 @@ def test_calls_with_what_is_not_known_are_refused():
         attend(nn.Identity(), q, q, q, None, indices=1, block_indices=2)
     with pytest.raises(ValueError, match="got Identity with 3 queries and 2 keys"):
         attend(nn.Identity(), q, q[:, :, :2], q[:, :, :2], None)
+
+
+def test_masks_of_truth_values_and_of_numbers():
+    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64)
+    seen = torch.ones(1, 1, 5, 5).tril().bool()
+    expected = nn.functional.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2)
+    for dtype in (torch.float32, torch.float64):
+        numbers = torch.zeros(1, 1, 5, 5, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+        torch.testing.assert_close(attend(nn.Identity(), q, k, v, numbers)[0], expected)
+    torch.testing.assert_close(attend(nn.Identity(), q, k, v, seen)[0], expected)
 
 
 def test_weights_that_are_no_numbers_are_refused():

@@ -41,8 +41,9 @@ def attention_layers(
     Parameters
     ----------
     model : str, (model, tokenizer) or SentenceTransformer
-        As :func:`embed` takes it; decoders too, and of an encoder-decoder the encoder. It runs in a
-        copy with weights in float64, on its device, dropout off, and is left as it was.
+        As :func:`embed` takes it; decoders too, and of an encoder-decoder the encoder. What runs is
+        a copy with weights in float64, on its device, dropout off; the model is left as it was. The
+        copy is checked against the model on this text.
     text : str
         Special tokens are rows too, as the model sees them.
     layers : iterable of int, optional
@@ -68,9 +69,15 @@ def attention_layers(
     OSError
         If there is no model of that name.
 
-    See Also
-    --------
+    Notes
+    -----
     docs/design.md, section 7 "Trained layers".
+
+    Examples
+    --------
+    >>> layer = attention_layers("minilm", "I love her much")[0]  # doctest: +SKIP
+    >>> layer.heads.attention().shape  # doctest: +SKIP
+    torch.Size([12, 6, 6])
     """
     text = text_of("text", text)
     models.check(model)
@@ -100,7 +107,8 @@ def encode(
 class AttentionModel:
     """A transformers model, made ready once to give the attention layers of many texts.
 
-    The weights are those of now: a model that is trained further needs another.
+    The weights are those of now: a model that is trained further needs another. Hooks of its owner
+    play their part.
 
     Parameters
     ----------

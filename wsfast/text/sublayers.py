@@ -21,6 +21,7 @@ from wsfast.text.layers import copied
 
 _SAME = 1e-9  # relative, in float64: rounding stays below
 _FAR = 100.0  # times the size of a row: what clamps no row of the text clamps one as long as that
+
 Rows: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 
 
@@ -238,7 +239,7 @@ class Recorder(Watcher):
             return
         if not _has_matrix(call.module, recurse=True):
             return
-        same = torch.equal(given.reshape_as(heard.context), heard.context)
+        same = torch.equal(given.reshape(1, -1, given.shape[-1]), heard.context)
         if same and len(call.args) == 1 and not call.kwargs:
             heard.receivers.append(call.module)
         if not _has_matrix(call.module, recurse=False):
@@ -353,7 +354,7 @@ def is_linear(sublayer: Sublayer, heads: Heads) -> bool:
 def _random_row(like: Tensor, seed: int = 0) -> Tensor:
     """A row (d,) with entries of the size of those of `like` (…, d)."""
     generator = torch.Generator().manual_seed(seed)
-    row = torch.randn(like.shape[-1], generator=generator, dtype=like.dtype)
+    row = torch.randn(like.shape[-1], generator=generator, dtype=like.dtype, device="cpu")
     return row.to(like.device) * like.square().mean().sqrt()
 
 
