@@ -303,9 +303,13 @@ def test_rows_pass_through_transforms():
     torch.testing.assert_close(moved, ahead - here)
 
 
-def test_in_inference_mode_too():
-    with torch.inference_mode():
-        layer = AttentionModel(tiny("BERT")).layers(inputs(N))[0]
+def test_modes_of_the_caller_play_no_part():
+    model, text = tiny("BERT"), inputs(N)
+    expected = AttentionModel(model).layers(text)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        layers = AttentionModel(model).layers(text)
+    assert same(layers, expected)
+    layer = layers[0]
     point = layer.X[None].clone().requires_grad_()
     torch.autograd.grad(layer.rows(point)[0].sum(), point)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from wsfast import _values
 from wsfast._extras import import_extra
+from wsfast._precision import at_full_precision
 from wsfast.maps.attention_layer import AttentionLayer, Heads
 from wsfast.text import attention_function, models, sublayers, tokens
 from wsfast.text.attention_function import Exact, listening
@@ -29,6 +30,7 @@ _EXACT = 1e-9  # relative, in float64: rounding stays below, what is left out ab
 _LOOSE = 4.0  # times the root of the precision in which the model computes as it is
 
 
+@at_full_precision
 def attention_layers(
     model: models.Model,
     text: str,
@@ -121,15 +123,15 @@ class AttentionModel:
         If its code has another attention, or its weights are on "meta" or quantised.
     """
 
+    @at_full_precision
     def __init__(self, model: Any) -> None:
         encoder = encoder_of(model)
         encoder = getattr(encoder, "base_model", encoder)  # without what is made of its states
         _check(encoder)
-        with torch.inference_mode(False):
-            self._given = twin(encoder)
-            self._eager = twin(encoder, own_config=True, dtype=torch.float64)
-            _settle(self._eager)
-            self._copy = twin(self._eager, own_config=True)
+        self._given = twin(encoder)
+        self._eager = twin(encoder, own_config=True, dtype=torch.float64)
+        _settle(self._eager)
+        self._copy = twin(self._eager, own_config=True)
         attention_function.set_implementation(self._eager, "eager")
         attention_function.switch(self._copy)
         sublayers.watch(self._copy)
@@ -140,6 +142,7 @@ class AttentionModel:
         self._depth = 0
         self._known: dict[Any, _Known] = {}  # of an attention module, whatever the text
 
+    @at_full_precision
     def layers(
         self, inputs: dict[str, list[int]], layers: Iterable[int] | None = None
     ) -> list[ModelLayer]:
@@ -165,9 +168,9 @@ class AttentionModel:
         with suppress(sublayers.DoneError):
             self._run(inputs, recorder)
         recorder.close()
-        with torch.inference_mode(False):
-            return [self._layer(heard) for heard in recorder.found]
+        return [self._layer(heard) for heard in recorder.found]
 
+    @at_full_precision
     def self_check(self, inputs: dict[str, list[int]]) -> None:
         """Compare hidden states of the copy with those of the model, on one text.
 
@@ -212,7 +215,7 @@ class AttentionModel:
         return type(self._given).__name__
 
     def _run(self, inputs: dict[str, list[int]], recorder: Recorder) -> Tensor:
-        with torch.inference_mode(False), Exact(), listening(recorder):
+        with Exact(), listening(recorder):
             return _state(self._copy, inputs)
 
     def _check_heard(self, recorder: Recorder) -> None:
@@ -275,6 +278,7 @@ class ModelLayer(AttentionLayer):
 
     sublayer: Sublayer
 
+    @at_full_precision
     def shuffled(self, generator: torch.Generator) -> ModelLayer:
         """The same layer on the same text, the entries of each of its weight matrices permuted.
 
@@ -282,7 +286,7 @@ class ModelLayer(AttentionLayer):
         values and output; biases, norms and sinks are kept.
         """
         sublayer = self.sublayer.shuffled(generator)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.no_grad():
             q, k, v = (rows[0] for rows in sublayer.rows(self.X[None]))
             W_O = sublayers.output_map(sublayer, len(self.W_O))
         return replace(
