@@ -439,7 +439,7 @@ PLANTED = {
     "window": ("Mistral", {"bias": causal_only}),
     "position bias": ("MPNet", {"bias": lambda _: None}),
     "position bias of T5": ("T5", {"bias": lambda _: None}),
-    "scale": ("BERT", {"queries": lambda heads: heads.queries * (1 + 1e-8)}),
+    "scale": ("BERT", {"queries": lambda heads: heads.queries * (1 + 1e-6)}),
     "shared keys": ("Llama", {"keys": lambda heads: heads.keys.roll(1, 1)}),
 }
 

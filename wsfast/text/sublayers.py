@@ -25,7 +25,7 @@ _FAR = 100.0  # times the size of a row: what clamps no row of the text clamps o
 Rows: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call:
     """A call of a module, which can be made again with another input."""
 
@@ -114,7 +114,7 @@ class _Until(Watcher):
         return heads.output()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sublayer:
     """The modules of one attention sublayer, and what they are given of one text."""
 
