@@ -50,10 +50,15 @@ def _output(_: Any, heads: Heads) -> Tensor:
 _listener: ContextVar[Listener] = ContextVar("wsfast_listener", default=_output)
 
 
+def listener() -> Listener:
+    """What gives the outputs of attention in this context."""
+    return _listener.get()
+
+
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Let `listener` give the outputs of attention in this context."""
-    token = _listener.set(listener)
+def listening(own: Listener) -> Iterator[None]:
+    """Let `own` give the outputs of attention in this context."""
+    token = _listener.set(own)
     try:
         yield
     finally:
@@ -101,7 +106,7 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it: its output (s, n, H, d_v), and no weights."""
     heads = _heads(module, query, key, value, attention_mask, scaling, given)
-    return _listener.get()(module, heads).transpose(1, 2).contiguous(), None
+    return listener()(module, heads).transpose(1, 2).contiguous(), None
 
 
 def _heads(

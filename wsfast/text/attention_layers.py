@@ -17,17 +17,20 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
+from wsfast._extras import import_extra
+from wsfast._precision import at_full_precision
 from wsfast.maps.attention_layer import AttentionLayer, Heads
 from wsfast.text import attention_function, models, sublayers, tokens
-from wsfast.text.attention_function import Exact
+from wsfast.text.attention_function import Exact, listening
 from wsfast.text.embed import checked_max_tokens, text_of
 from wsfast.text.layers import encoder_of, run, twin
 from wsfast.text.sublayers import Heard, Recorder, Sublayer
 
 _EXACT = 1e-9  # relative, in float64: rounding stays below, what is left out above
-_LOOSE = 4.0  # times the root of the model's own precision
+_LOOSE = 4.0  # times the root of the precision in which the model computes as it is
 
 
+@at_full_precision
 def attention_layers(
     model: models.Model,
     text: str,
@@ -40,8 +43,9 @@ def attention_layers(
     Parameters
     ----------
     model : str, (model, tokenizer) or SentenceTransformer
-        As :func:`embed` takes it; decoders too, and of an encoder-decoder the encoder. It runs in a
-        copy with weights in float64, on its device, dropout off, and is left as it was.
+        As :func:`embed` takes it; decoders too, and of an encoder-decoder the encoder. What runs is
+        a copy with weights in float64, on its device, dropout off; the model is left as it was. The
+        copy is checked against the model on this text.
     text : str
         Special tokens are rows too, as the model sees them.
     layers : iterable of int, optional
@@ -67,9 +71,15 @@ def attention_layers(
     OSError
         If there is no model of that name.
 
-    See Also
-    --------
+    Notes
+    -----
     docs/design.md, section 7 "Trained layers".
+
+    Examples
+    --------
+    >>> layer = attention_layers("minilm", "I love her much")[0]  # doctest: +SKIP
+    >>> layer.heads.attention().shape  # doctest: +SKIP
+    torch.Size([12, 6, 6])
     """
     text = text_of("text", text)
     models.check(model)
@@ -99,7 +109,8 @@ def encode(
 class AttentionModel:
     """A transformers model, made ready once to give the attention layers of many texts.
 
-    The weights are those of now: a model that is trained further needs another.
+    The weights are those of now: a model that is trained further needs another. Hooks of its owner
+    play their part.
 
     Parameters
     ----------
@@ -112,16 +123,15 @@ class AttentionModel:
         If its code has another attention, or its weights are on "meta" or quantised.
     """
 
+    @at_full_precision
     def __init__(self, model: Any) -> None:
         encoder = encoder_of(model)
         encoder = getattr(encoder, "base_model", encoder)  # without what is made of its states
-        _check_weights(encoder)
-        attention_function.check(encoder)
-        with torch.inference_mode(False):
-            self._given = twin(encoder)
-            self._eager = twin(encoder, own_config=True, dtype=torch.float64)
-            _settle(self._eager)
-            self._copy = twin(self._eager, own_config=True)
+        _check(encoder)
+        self._given = twin(encoder)
+        self._eager = twin(encoder, own_config=True, dtype=torch.float64)
+        _settle(self._eager)
+        self._copy = twin(self._eager, own_config=True)
         attention_function.set_implementation(self._eager, "eager")
         attention_function.switch(self._copy)
         sublayers.watch(self._copy)
@@ -132,6 +142,7 @@ class AttentionModel:
         self._depth = 0
         self._known: dict[Any, _Known] = {}  # of an attention module, whatever the text
 
+    @at_full_precision
     def layers(
         self, inputs: dict[str, list[int]], layers: Iterable[int] | None = None
     ) -> list[ModelLayer]:
@@ -157,9 +168,9 @@ class AttentionModel:
         with suppress(sublayers.DoneError):
             self._run(inputs, recorder)
         recorder.close()
-        with torch.inference_mode(False):
-            return [self._layer(heard) for heard in recorder.found]
+        return [self._layer(heard) for heard in recorder.found]
 
+    @at_full_precision
     def self_check(self, inputs: dict[str, list[int]]) -> None:
         """Compare hidden states of the copy with those of the model, on one text.
 
@@ -174,13 +185,20 @@ class AttentionModel:
         recorder = Recorder(self._lists, frozenset())
         state = self._run(inputs, recorder)
         self._check_heard(recorder)
+        count = len(inputs["input_ids"])
+        if len(state) != count:
+            raise ValueError(
+                f"model must keep a row for each token, got {self._kind}, whose hidden state has "
+                f"{len(state)} rows for {count} tokens"
+            )
         with Exact():
             own = _state(self._eager, inputs)
         given = _state(self._given, inputs)
-        loose = _LOOSE * float(torch.finfo(given.dtype).eps) ** 0.5
+        # Models in float64 compute parts in float32.
+        precision = max(torch.finfo(dtype).eps for dtype in (given.dtype, torch.float32))
         for other, how, most in (
             (own, "in float64 with its own attention", _EXACT),
-            (given, f"as it is, in {given.dtype}", loose),
+            (given, f"as it is, in {given.dtype}", _LOOSE * precision**0.5),
         ):
             error = float((state - other).norm() / other.double().norm())
             if not error <= most:
@@ -190,14 +208,14 @@ class AttentionModel:
                     f"norm, where at most {most:.0e} is rounding"
                 )
         self._depth = recorder.count
-        self._checked = max(self._checked, len(inputs["input_ids"]))
+        self._checked = max(self._checked, count)
 
     @property
     def _kind(self) -> str:
         return type(self._given).__name__
 
     def _run(self, inputs: dict[str, list[int]], recorder: Recorder) -> Tensor:
-        with torch.inference_mode(False), Exact(), recorder.listening():
+        with Exact(), listening(recorder):
             return _state(self._copy, inputs)
 
     def _check_heard(self, recorder: Recorder) -> None:
@@ -260,6 +278,7 @@ class ModelLayer(AttentionLayer):
 
     sublayer: Sublayer
 
+    @at_full_precision
     def shuffled(self, generator: torch.Generator) -> ModelLayer:
         """The same layer on the same text, the entries of each of its weight matrices permuted.
 
@@ -267,7 +286,7 @@ class ModelLayer(AttentionLayer):
         values and output; biases, norms and sinks are kept.
         """
         sublayer = self.sublayer.shuffled(generator)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.no_grad():
             q, k, v = (rows[0] for rows in sublayer.rows(self.X[None]))
             W_O = sublayers.output_map(sublayer, len(self.W_O))
         return replace(
@@ -295,14 +314,23 @@ def _of_one(heads: Heads) -> Heads:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def _check_weights(model: Any) -> None:
-    """Refuse weights that are not there, or no floating-point numbers."""
+def _check(model: Any) -> None:
+    """Refuse what is no transformers model of tokens with numbers for weights."""
     kind = type(model).__name__
+    if not isinstance(model, import_extra("transformers", "text").PreTrainedModel):
+        raise ValueError(f"model must be a PreTrainedModel of transformers, got {kind}")
+    try:
+        rows = model.get_input_embeddings().weight.dim()
+    except (AttributeError, NotImplementedError):
+        rows = 0
+    if rows != 2:
+        raise ValueError(f"model must read tokens, got {kind}, which has no table of them")
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(f'model must have its weights in memory, got {kind} on the device "meta"')
     numbers = all(weight.is_floating_point() for weight in model.parameters())
     if not numbers or getattr(model, "hf_quantizer", None) is not None:
         raise ValueError(f"model must have weights of floating point, got a quantised {kind}")
+    attention_function.check(model)
 
 
 def _settle(model: Any) -> None:

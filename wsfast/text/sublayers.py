@@ -7,9 +7,7 @@ module that is called again with other input gives the queries, keys and values 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,23 +16,16 @@ from torch import Tensor
 from torch.nn import Embedding, ModuleList, Parameter
 
 from wsfast.maps.attention_layer import Heads
-from wsfast.text.attention_function import Exact, listening
+from wsfast.text.attention_function import Exact, listener, listening
 from wsfast.text.layers import copied
 
 _SAME = 1e-9  # relative, in float64: rounding stays below
 _FAR = 100.0  # times the size of a row: what clamps no row of the text clamps one as long as that
+
 Rows: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 
 
-class _HeardError(Exception):
-    """Queries, keys and values are there."""
-
-    def __init__(self, heads: Heads) -> None:
-        super().__init__()
-        self.heads = heads
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call:
     """A call of a module, which can be made again with another input."""
 
@@ -45,17 +36,85 @@ class Call:
     @property
     def input(self) -> Tensor:
         """(1, n, d)."""
-        found: Tensor = self.args[0] if self.args else self.kwargs["hidden_states"]
+        found = self.args[0] if self.args else self.kwargs.get("hidden_states")
+        if not isinstance(found, Tensor) or found.dim() != 3:
+            raise ValueError(
+                "model must give hidden states (texts, tokens, d) to its layers, got "
+                f"{type(self.module).__name__}, which is given {type(found).__name__}"
+            )
         return found
 
     def again(self, X: Tensor) -> None:
-        if self.args:
-            self.module(X, *self.args[1:], **self.kwargs)
-        else:
-            self.module(**{**self.kwargs, "hidden_states": X})
+        """Call the module with X wherever it was given its input."""
+        own = self.input
+        args = [X if one is own else one for one in self.args]
+        kwargs = {name: X if one is own else one for name, one in self.kwargs.items()}
+        self.module(*args, **kwargs)
 
 
-@dataclass(frozen=True, eq=False)
+class Watcher(ABC):
+    """A listener that sees the calls of the modules too, in a model that is watched."""
+
+    @abstractmethod
+    def enter(self, call: Call) -> None: ...
+
+    @abstractmethod
+    def leave(self) -> None: ...
+
+    @abstractmethod
+    def __call__(self, module: Any, heads: Heads) -> Tensor: ...
+
+
+def watch(model: Any) -> None:
+    """Let a Watcher that listens see the calls in `model`, for good."""
+    for part in model.modules():
+        part.register_forward_pre_hook(_enter, prepend=True, with_kwargs=True)
+        part.register_forward_hook(_leave)
+
+
+def _enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if isinstance(watcher := listener(), Watcher):
+        watcher.enter(Call(module, args, kwargs))
+
+
+def _leave(*_: Any) -> None:
+    if isinstance(watcher := listener(), Watcher):
+        watcher.leave()
+
+
+# -- one sublayer ----------------------------------------------------------------------------------
+
+
+class _KnownError(Exception):
+    """Queries, keys and values are there."""
+
+    def __init__(self, heads: Heads) -> None:
+        super().__init__()
+        self.heads = heads
+
+
+class _Until(Watcher):
+    """Ends a run at the attention of a module, whose input it keeps."""
+
+    X: Tensor
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def enter(self, call: Call) -> None:
+        if call.module is self._module:
+            self.X = call.input
+
+    def leave(self) -> None:
+        pass
+
+    def __call__(self, module: Any, heads: Heads) -> Tensor:
+        if module is self._module:
+            raise _KnownError(heads)
+        return heads.output()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Sublayer:
     """The modules of one attention sublayer, and what they are given of one text."""
 
@@ -65,23 +124,21 @@ class Sublayer:
 
     def rows(self, X: Tensor) -> Rows:
         """q, k, v (s, H, n, ·) of texts X (s, n, d) in place of the attention module's input."""
-        return self._rows(self.attention, X)
+        return self.run(self.attention, X)[0]
 
     def rows_of_residual(self, X: Tensor) -> Rows:
         """The same in place of the block's input."""
-        return self._rows(self.block, X)
+        return self.run(self.block, X)[0]
 
-    def _rows(self, call: Call, X: Tensor) -> Rows:
-        def stop(module: Any, heads: Heads) -> Tensor:
-            if module is self.attention.module:
-                raise _HeardError(heads)
-            return heads.output()
-
-        with Exact(), listening(stop):
+    def run(self, call: Call, X: Tensor) -> tuple[Rows, Tensor]:
+        """q, k, v and what the attention module is given, when a call is made again with X."""
+        until = _Until(self.attention.module)
+        with Exact(), listening(until):
             try:
                 call.again(X)
-            except _HeardError as heard:
-                return heard.heads.queries, heard.heads.keys, heard.heads.values
+            except _KnownError as known:
+                heads = known.heads
+                return (heads.queries, heads.keys, heads.values), until.X
         raise RuntimeError(f"{type(call.module).__name__}, called again, did not attend")
 
     def shuffled(self, generator: torch.Generator) -> Sublayer:
@@ -128,7 +185,7 @@ class Heard:
     receivers: list[Any] = field(default_factory=list)  # modules that are given it alone
 
 
-class Recorder:
+class Recorder(Watcher):
     """Hears of every attention of one run, and keeps those that are wanted.
 
     Parameters
@@ -148,16 +205,6 @@ class Recorder:
         self._stack: list[Call] = []
         self._open: Heard | None = None  # its projection is still to come
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear of what runs in this context."""
-        token = _recorder.set(self)
-        try:
-            with listening(self._hear):
-                yield
-        finally:
-            _recorder.reset(token)
-
     def enter(self, call: Call) -> None:
         self._stack.append(call)
         if self._open is not None:
@@ -166,18 +213,19 @@ class Recorder:
     def leave(self) -> None:
         self._stack.pop()
 
-    def _hear(self, module: Any, heads: Heads) -> Tensor:
+    def __call__(self, module: Any, heads: Heads) -> Tensor:
+        """Output of an attention."""
         self.close()
         around = [call for call in self._stack if call.module in self._lists]
         self.blocks.update(call.module for call in around[:1])
         output = heads.output()
         if self.count in self._wanted:
-            at = [call.module for call in self._stack].index(module)
+            at = next((i for i, call in enumerate(self._stack) if call.module is module), 0)
             blocks = [call for call in self._stack[:at] if call.module in self._lists]
             if not blocks:
                 raise ValueError(
-                    f"model must have its attention in a list of layers, got "
-                    f"{type(module).__name__} outside one"
+                    "model must have the modules that attend in a list of layers, got "
+                    f"{type(module).__name__}, which is in none"
                 )
             context = output.transpose(1, 2).flatten(2)
             self._open = Heard(self.count, heads, self._stack[at], blocks[-1], context)
@@ -191,7 +239,7 @@ class Recorder:
             return
         if not _has_matrix(call.module, recurse=True):
             return
-        same = torch.equal(given.reshape_as(heard.context), heard.context)
+        same = torch.equal(given.reshape(1, -1, given.shape[-1]), heard.context)
         if same and len(call.args) == 1 and not call.kwargs:
             heard.receivers.append(call.module)
         if not _has_matrix(call.module, recurse=False):
@@ -214,26 +262,6 @@ class Recorder:
                 "model must multiply the output of attention by one matrix, got "
                 f"{type(self._open.attention.module).__name__}, which does not"
             )
-
-
-_recorder: ContextVar[Recorder | None] = ContextVar("wsfast_recorder", default=None)
-
-
-def watch(model: Any) -> None:
-    """Let the recorder of a context, if there is one, see the calls in `model`, for good."""
-    for part in model.modules():
-        part.register_forward_pre_hook(_enter, prepend=True, with_kwargs=True)
-        part.register_forward_hook(_leave)
-
-
-def _enter(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if (recorder := _recorder.get()) is not None:
-        recorder.enter(Call(module, args, kwargs))
-
-
-def _leave(*_: Any) -> None:
-    if (recorder := _recorder.get()) is not None:
-        recorder.leave()
 
 
 def lists_of(model: Any) -> dict[Any, Any]:
@@ -290,35 +318,43 @@ def is_linear(sublayer: Sublayer, heads: Heads) -> bool:
     Raises
     ------
     ValueError
-        If a row of queries, keys and values comes from other rows too, or if the modules, called
-        again on the same text, give others than `heads`.
+        If a row of queries, keys and values comes from other rows too, or not from the row that the
+        attention module is given alone; or if its call cannot be made again.
     """
     X, R = sublayer.attention.input, sublayer.block.input
     near, far = _random_row(X), _FAR * _random_row(X, seed=1)
     even = torch.arange(X.shape[1], device=X.device)[:, None] % 2 == 0
-    with torch.no_grad():
-        of_X = sublayer.rows(torch.cat([X, X + near, X + far, X + near + far, X + even * far]))
-        of_R = sublayer.rows_of_residual(torch.cat([R, R + far, R + even * far]))
+    kind = type(sublayer.attention.module).__name__
+    try:
+        with torch.no_grad():
+            of_R, given = sublayer.run(sublayer.block, torch.cat([R, R + far, R + even * far]))
+            texts = [X, X + far, X + even * far, given, X + near, X + near + far]
+            of_X = sublayer.rows(torch.cat(texts))
+    except RuntimeError as error:  # a call with something else that belongs to the text
+        raise ValueError(
+            f"model must make queries, keys and values from hidden states, got {kind}, which "
+            f"cannot be given others: {str(error).splitlines()[0]}"
+        ) from error
     linear = True
-    for known, one, other in zip(
+    for known, by_X, by_R in zip(
         (heads.queries, heads.keys, heads.values), of_X, of_R, strict=True
     ):
-        for again, moved, part in (one[[0, 2, 4]], other):
-            if not (_near(again, known[0]) and _near(part, torch.where(even, moved, again))):
-                raise ValueError(
-                    "model must make each row of queries, keys and values from one row alone, got "
-                    f"{type(sublayer.attention.module).__name__} in "
-                    f"{type(sublayer.block.module).__name__}, which does not"
-                )
-        step = one[2] - one[0]
-        linear &= _near(one[3] - one[1], step) and _near(step[:, :1].expand_as(step), step)
+        start, moved, part = by_X[:3]
+        alone = _near(start, known[0]) and _near(by_R, by_X[3:6])
+        if not (alone and _near(part, torch.where(even, moved, start))):
+            raise ValueError(
+                "model must make each row of queries, keys and values from that row of the hidden "
+                f"states alone, got {kind}, which does not"
+            )
+        step = moved - start
+        linear &= _near(by_X[7] - by_X[6], step) and _near(step[:, :1].expand_as(step), step)
     return linear
 
 
 def _random_row(like: Tensor, seed: int = 0) -> Tensor:
     """A row (d,) with entries of the size of those of `like` (…, d)."""
     generator = torch.Generator().manual_seed(seed)
-    row = torch.randn(like.shape[-1], generator=generator, dtype=like.dtype)
+    row = torch.randn(like.shape[-1], generator=generator, dtype=like.dtype, device="cpu")
     return row.to(like.device) * like.square().mean().sqrt()
 
 
