@@ -243,11 +243,11 @@ class AttentionText(PreparedText):
                 return self._hidden_norms(sites, own=own)
             if change.add is not None:
                 return self._norms(sites.index, change.add[:, :, 0], dtype, own=own)
-            if change.points == 1:
-                words = _put(change)[:, 0, 0]
-                if own and self._is_one_everywhere(sites.index, words):
-                    return self._norms_of_one(words[0].double())[:, None]
-                return self._put_norms(sites.index, words, measure)[:, None]
+            words, index = _put(change)[:, :, 0], sites.index
+            if change.points == 1 and own and self._is_one_everywhere(index, words[:, 0]):
+                return self._norms_of_one(words[0, 0].double())[:, None]
+            each = index.repeat_interleave(change.points)
+            return self._put_norms(each, words.flatten(0, 1), measure).view(words.shape[:2])
         size = self.n * self.d * change.points * sites.words
         at_once = max(1, self.budget // (6 * 8 * size))
         parts = []
