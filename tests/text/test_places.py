@@ -200,6 +200,12 @@ def test_no_mark_is_left_of_a_word_that_is_replaced(text, position, expected):
     assert found.replacements[0].text == expected
 
 
+def test_text_with_another_word_of_several_tokens():
+    embedded = embed("so muchness東", layer="words")
+    text = places.replaced(embedded, [1, 2], "like", whole=True, before_whole=False)
+    assert text == "so like 東"
+
+
 def test_blank_before_a_word_is_kept(byte_level, unsplit):
     for model in (byte_level, unsplit):
         embedded = embed("the, fine film", model, "words")
