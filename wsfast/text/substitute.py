@@ -176,8 +176,8 @@ def substitute(
     _values.one_of("replace", replace, (*places.CHOICES, *places.OF_WORDS))
     if candidates is None and replace in places.OF_WORDS:
         raise ValueError(
-            f'candidates must be given with replace="{replace}": the words that whole words are '
-            "replaced by, got None"
+            f'candidates must be given with replace="{replace}": the list of words to put in place '
+            "of whole words, got none"
         )
     _values.flag("progress", progress)
     top_k = _values.integer("top_k", top_k, low=1)
