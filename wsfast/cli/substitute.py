@@ -29,7 +29,7 @@ def add_to(commands: arguments.Commands) -> None:
     search = parser.add_argument_group("search")
     search.add_argument(
         "--position", type=_position, metavar="WORD|i", help="replace this word of the text, or "
-        "the token of this number (default: each of them)",
+        "the word of this number (default: each of them)",
     )  # fmt: skip
     search.add_argument(
         "--top", type=arguments.positive, default=20, metavar="K",
