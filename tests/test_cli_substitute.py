@@ -114,6 +114,7 @@ def test_json_holds_the_figures_of_the_library(capsys, words):
             "value": row.value,
             "distance": row.distance,
             "replaced": row.text,
+            "rows": "all",
         }
         for row in found.replacements
     ]
@@ -132,7 +133,7 @@ def test_words_left_out_are_said(capsys, words):
     assert out.splitlines()[-1] == "not replaced: 1 word of several tokens, 1 punctuation mark"
     _, out, _ = run(capsys, "substitute", text, "--candidates", words, "--json")
     record = json.loads(out)
-    assert record["left_out"] == {"split": 1, "punctuation": 1}
+    assert record["left_out"] == {"split": 1, "punctuation": 1, "unmatched": 0}
     assert {row["position"] for row in record["replacements"]} == {0, 1, 3, 5}
 
 

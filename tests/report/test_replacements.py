@@ -10,7 +10,7 @@ from results.sensitivities import one
 from results.substitutions import found
 
 from wsfast.report.replacements import attained_lines, table, to_html
-from wsfast.text import LeftOut, Replacements
+from wsfast.text import LeftOut, Replacement, Replacements
 
 # Candidate 7 is the best everywhere, then 3, then 1; only two of four words were searched.
 TABLE = np.linspace(1, 2, 4)[:, None] * np.linspace(1, 2, 20)
@@ -20,9 +20,7 @@ NEXT = [3, 1, 19, 18, 17, 16, 15]
 
 
 def row(position, value, distance=2.0):
-    return SimpleNamespace(
-        position=position, old=f"w{position}", new="n7", value=value, distance=distance, text="t"
-    )
+    return Replacement(position, f"w{position}", "n7", value, distance, "t")
 
 
 def replaced(draws=None):

@@ -75,20 +75,20 @@ def old(text, model="minilm", **options):
 def test_apostrophes_punctuation_and_pieces_of_words_are_not_replaced():
     rows, left = old(REVIEW)
     assert rows == [(1, "the"), (2, "worst"), (3, "movie"), (5, "ever"), (6, "had")]
-    assert left == (6, 2)  # It's, I've, Muchness, 90's, 3.14, don’t; the comma and "!"
+    assert left == (6, 2, 0)  # It's, I've, Muchness, 90's, 3.14, don’t; the comma and "!"
 
 
 def test_punctuation_by_an_option():
     rows, left = old(REVIEW, replace="whole")
     assert [word for _, word in rows if not word.isalpha()] == [",", "!"]
-    assert left == (6, 0)
+    assert left == (6, 0, 0)
 
 
 def test_pieces_by_an_option():
     rows, left = old(REVIEW, replace="all")
     assert [one for at, one in rows if at == 4] == ["##'", "##ve", "I"]
     assert [one for at, one in rows if at == 8] == ["##ness", "Much"]
-    assert left == (0, 0)
+    assert left == (0, 0, 0)
     assert len(rows) == len(embed(REVIEW).tokens)
 
 
@@ -117,11 +117,11 @@ def test_nothing_to_replace(text, options, message):
 
 def test_word_that_max_tokens_cuts_is_not_replaced():
     rows, left = old("so muchness", max_tokens=2)
-    assert (rows, left) == ([(0, "so")], (1, 0))
+    assert (rows, left) == ([(0, "so")], (1, 0, 0))
     rows, left = old("so muchness", max_tokens=2, replace="all")
-    assert (rows, left) == ([(0, "so"), (1, "much")], (0, 0))
+    assert (rows, left) == ([(0, "so"), (1, "much")], (0, 0, 0))
     assert old("so ภาษาไทย นาง", max_tokens=2)[0] == [(0, "so"), (1, "ภาษาไทย")]
-    assert old("muchness so", max_tokens=3)[1] == (1, 0)
+    assert old("muchness so", max_tokens=3)[1] == (1, 0, 0)
 
 
 def test_words_of_other_tokenizers(byte_level, unsplit):
@@ -160,7 +160,7 @@ def test_text_with_another_word(text, position, new, whole, expected):
 def written(embedded, row, new, *, whole, model="minilm"):
     ids = [*embedded.token_ids[row + 1 :], embedded.token_ids[0]]
     before_whole = bool(vocabulary_of(model).whole[ids[0]])
-    return places.replaced(embedded, row, new, whole=whole, before_whole=before_whole)
+    return places.replaced(embedded, [row], new, whole=whole, before_whole=before_whole)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,12 @@ def test_the_new_word_is_a_token_of_the_new_text(text, replace):
 def test_no_mark_is_left_of_a_word_that_is_replaced(text, position, expected):
     found = substitute(text, position=position, candidates=["smile"])
     assert found.replacements[0].text == expected
+
+
+def test_text_with_another_word_of_several_tokens():
+    embedded = embed("so muchness東", layer="words")
+    text = places.replaced(embedded, [1, 2], "like", whole=True, before_whole=False)
+    assert text == "so like 東"
 
 
 def test_blank_before_a_word_is_kept(byte_level, unsplit):

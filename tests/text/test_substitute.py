@@ -500,4 +500,4 @@ def test_frame(few):
 def test_replacement_is_a_tuple(few):
     row = few.replacements[0]
     assert row == Replacement(*row)
-    assert row._fields == ("position", "old", "new", "value", "distance", "text")
+    assert row._fields == ("position", "old", "new", "value", "distance", "text", "rows")

@@ -29,24 +29,27 @@ def add_to(commands: arguments.Commands) -> None:
     search = parser.add_argument_group("search")
     search.add_argument(
         "--position", type=_position, metavar="WORD|i", help="replace this word of the text, or "
-        "the token of this number (default: each of them)",
+        "the word of this number (default: each of them)",
     )  # fmt: skip
     search.add_argument(
         "--top", type=arguments.positive, default=20, metavar="K",
         help="how many replacements to print (default 20)",
     )  # fmt: skip
     search.add_argument(
-        "--candidates", type=Path, metavar="FILE", help="try the words of this file, one a line"
-    )
+        "--candidates", type=Path, metavar="FILE", help="try the words of this file, one a line: "
+        "of one token each, or of any number with --replace several or rewrite",
+    )  # fmt: skip
     search.add_argument(
         "--tokens", choices=("words", "whole", "all"), default="words",
         help="else try all words of the vocabulary, also numbers and punctuation (whole), or also "
         "pieces of words (all)",
     )  # fmt: skip
     search.add_argument(
-        "--replace", choices=("words", "whole", "all"), default="words",
+        "--replace", choices=("words", "whole", "all", "several", "rewrite"), default="words",
         help="replace the words of the text that are one token, also punctuation (whole), or also "
-        "the pieces of other words (all)",
+        "the pieces of other words (all); or whole words of any number of tokens, by the "
+        "--candidates of as many (several) or by each of them (rewrite: the text is embedded again "
+        "and changes are of the rows of the other words alone)",
     )  # fmt: skip
     search.add_argument(
         "--harmless", action="store_true", help="print those that change it least instead"

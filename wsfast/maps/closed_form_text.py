@@ -135,8 +135,9 @@ class ClosedFormText(PreparedText):
                 return self._hidden_norms(sites, own=own)
             if change.add is not None:
                 return self._norms(sites, change.add, dtype, own=own)
-            if change.points == 1:
-                return self.put_norms(sites.index, put_of(change)[:, 0, 0], measure)[:, None]
+            words = put_of(change)[:, :, 0]
+            each = sites.index.repeat_interleave(change.points)
+            return self.put_norms(each, words.flatten(0, 1), measure).view(words.shape[:2])
         return self.measured_of_changes(sites, change, measure)
 
     def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:

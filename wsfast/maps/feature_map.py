@@ -18,7 +18,7 @@ from wsfast._transforms import transformed
 from wsfast.engines.engine import Engine
 from wsfast.maps.defined import Defined
 from wsfast.maps.measure import Measure
-from wsfast.perturbation.change import Change, Sites, edit
+from wsfast.perturbation.change import Change, Sites, edit, resize
 from wsfast.search.objective import Objective
 from wsfast.search.search import Search
 
@@ -206,6 +206,19 @@ class PreparedText:
         for rows in torch.arange(len(at), device=at.device).split(self.texts_at_once):
             some = (None if by is None else by.flatten(0, 1)[rows, None] for by in change)
             yield Sites(at[rows]), Change(*some)
+
+    def rewritten(self, at: Tensor, put: Tensor) -> Tensor:
+        """‖φ(X') - φ(X)‖ (C,), float64, of the rows of the words that stay.
+
+        Words `put` (C, m', d) come in place of those at `at` (m,). X' may have another number of
+        words, so that this is the definition on X'; of features (n, d), a row for each word.
+        """
+        norms = []
+        for some in put.split(self.texts_at_once):
+            texts, before, after = resize(self.X, at, some)
+            change = self.map.features(texts).double()[:, after] - self.phi[before]
+            norms.append(change.flatten(1).square().sum(-1).sqrt())
+        return torch.cat(norms)
 
     # -- changes that are searched -----------------------------------------------------------------
 

@@ -78,6 +78,21 @@ def edit(X: Tensor, sites: Sites, change: Change) -> tuple[Tensor, Tensor | None
     return X.expand(P * s, -1, -1).index_put((each, rows), values, accumulate=add), None
 
 
+def resize(X: Tensor, at: Tensor, put: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts of another length: words `put` (C, m', d) in place of those at `at` (m,), ascending.
+
+    They come where the first of those was. Also the rows of the other words, before in X (n, d) and
+    after in the texts (C, n - m + m', d).
+    """
+    before = torch.arange(len(X), device=X.device)
+    before = before[(before[:, None] != at).all(1)]
+    start, more = int(at[0]), put.shape[1]
+    others = X[before].expand(len(put), -1, -1)
+    texts = torch.cat([others[:, :start], put.to(X.dtype), others[:, start:]], 1)
+    after = torch.arange(len(before), device=X.device)
+    return texts, before, torch.where(after < start, after, after + more)
+
+
 def hide(X: Tensor, at: Tensor) -> Change:
     """Hide the words."""
     return Change()

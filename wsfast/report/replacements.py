@@ -15,7 +15,7 @@ from wsfast._extras import import_extra
 from wsfast.report.digits import column, percent, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.html import html_table, small
-from wsfast.report.scope import of_map
+from wsfast.report.scope import OTHER_ROWS, of_changes
 from wsfast.report.substitution import next_best, save_figure
 from wsfast.report.table import aligned, counted, printable
 from wsfast.results.arrays import to_numpy
@@ -23,7 +23,7 @@ from wsfast.results.arrays import to_numpy
 if TYPE_CHECKING:
     from wsfast.results.replacements import Replacement, Replacements
 
-CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced")
+CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced", "rows")
 _SHOWN = 5  # replacements in a repr
 _SHOWN_IN_HTML = 10
 _MOST_IN_REPR = 80  # characters of the text there
@@ -68,27 +68,46 @@ def describe(found: Replacements) -> str:
 
 def table(rows: Sequence[Replacement]) -> str:
     """Columns rank (from 1), position, old word, new word, change and distance."""
-    lines = [["rank", "position", "word", "", "new word", "change", "distance"]]
+    lines = [["rank", "position", "word", "", "new word", _change(rows), "distance"]]
     lines += [[rank, at, old, "->", new, *rest] for rank, at, old, new, *rest in _cells(rows)]
     return "\n".join(aligned(lines, {2, 3, 4}))
 
 
 def attained_lines(found: Replacements) -> list[str]:
-    """Where the first word stands against the worst case over the ball, and what was left out."""
-    first, ball = found.replacements[0], found.sensitivity
-    S = float(ball.value.mean())
-    everywhere = not np.isnan(to_numpy(ball.per_word)).any()
-    split, punctuation = found.left_out
+    """Where the first word stands against the worst case over the ball, and what was left out.
+
+    Where the changes are of the other rows alone, which no ball bounds, that is said instead.
+    """
+    split, punctuation, unmatched = found.left_out
     left = [counted(split, "word") + " of several tokens"] if split else []
     left += [counted(punctuation, "punctuation mark")] if punctuation else []
+    left += [counted(unmatched, "word") + " of as many tokens as no candidate"] if unmatched else []
+    return [*_attained(found), *([f"not replaced: {', '.join(left)}"] if left else [])]
+
+
+def _attained(found: Replacements) -> list[str]:
+    first, ball = found.replacements[0], found.sensitivity
+    if ball is None:
+        return [
+            f"changes are {OTHER_ROWS}:",
+            "they do not compare with changes of all rows, nor with S",
+        ]
+    S = float(ball.value.mean())
+    everywhere = not np.isnan(to_numpy(ball.per_word)).any()
+    if ball.sites is not None:
+        everywhere = sum(map(len, ball.sites)) == len(found.embedded)
     return [
         f"{printable(first.new)!r} makes {percent(found.share_attained)} of S = {significant(S)}, "
         f"the worst case found{'' if everywhere else ' at these words'} "
         f"over the ball of radius sqrt(d) = {significant(ball.radius, 3)}",
         f"and {percent(found.share_attained_at_distance)} of the worst case found over the ball of "
         f"its own distance, {significant(first.distance, 3)}",
-        *([f"not replaced: {', '.join(left)}"] if left else []),
     ]
+
+
+def _change(rows: Sequence[Replacement]) -> str:
+    """What the column of values is headed with."""
+    return "change" if rows[0].rows == "all" else "change of other rows"
 
 
 def _arrow(row: Replacement) -> str:
@@ -123,12 +142,12 @@ def json_line(text: int, found: Replacements) -> str:
     """One line of JSON for text number `text`; NaN becomes null.
 
     Keys: text; replacements (position, old, new, value, distance, replaced: the text with the
-    replacement in it), in order; left_out (split, punctuation: words not replaced);
-    share_attained, share_attained_at_distance, and both as gap, gap_at_distance, as version 0.1
-    called them; S (the worst case over the ball; with draws, the mean), radius (of that ball);
-    model, layer, info.
+    replacement in it, rows: "all", or "others" where the value is of the other words alone), in
+    order; left_out (split, punctuation, unmatched: words not replaced); share_attained,
+    share_attained_at_distance, and both as gap, gap_at_distance, as version 0.1 called them; S (the
+    worst case over the ball; with draws, the mean), radius (of that ball); model, layer, info.
     """
-    values = found.sensitivity.value
+    ball = found.sensitivity
     attained, at_distance = (
         finite(share) for share in (found.share_attained, found.share_attained_at_distance)
     )
@@ -140,8 +159,8 @@ def json_line(text: int, found: Replacements) -> str:
         "share_attained_at_distance": at_distance,
         "gap": attained,
         "gap_at_distance": at_distance,
-        "S": finite(float(values.mean())),
-        "radius": found.sensitivity.radius,
+        "S": None if ball is None else finite(float(ball.value.mean())),
+        "radius": None if ball is None else ball.radius,
         "model": found.embedded.model,
         "layer": found.embedded.layer,
         "info": found.result.info,
@@ -151,8 +170,9 @@ def json_line(text: int, found: Replacements) -> str:
 
 def _record(row: Replacement) -> dict[str, Any]:
     cells = row._asdict()
-    replaced = cells.pop("text")
-    return {**cells, "value": finite(row.value), "replaced": replaced}
+    cells |= {"value": finite(row.value), "distance": finite(row.distance)}
+    replaced, rows = cells.pop("text"), cells.pop("rows")
+    return {**cells, "replaced": replaced, "rows": rows}
 
 
 # -- HTML ------------------------------------------------------------------------------------------
@@ -171,7 +191,7 @@ def page(all_found: Sequence[Replacements]) -> str:
 
 def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
     text = found.embedded.text
-    names = ["rank", "position", "word", "new word", "change", "distance"]
+    names = ["rank", "position", "word", "new word", _change(rows), "distance"]
     again = len(text) <= _MOST_CHARACTERS
     lines = [
         [*cells, *([printable(row.text)] if again else [])]
@@ -181,7 +201,8 @@ def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
     shown = f'<p dir="auto">{escape(printable(text))}</p>'
     table = html_table([*names, *(["text"] if again else [])], lines)
     more = next_best(found.result, 0, (row.new for row in rows))
-    return f"{shown}{table}{more}{attained}{small(f'(changes {of_map(found.result.info)})')}"
+    note = small(f"(changes {'; '.join(of_changes(found.result.info))})")
+    return f"{shown}{table}{more}{attained}{note}"
 
 
 def _picture(found: Replacements) -> str:

@@ -29,6 +29,14 @@ def scope(info: dict[str, Any]) -> str:
     return f"{of_map(info)}; {change}{rows}{chosen}"
 
 
+OTHER_ROWS = "of the rows of the other words alone, by the definition on the text embedded again"
+
+
+def of_changes(info: dict[str, Any]) -> list[str]:
+    """Say what the changes of a substitution tell, from its `info`, in one line or two."""
+    return [of_map(info), *([OTHER_ROWS] if info.get("rows") == "others" else [])]
+
+
 def of_map(info: dict[str, Any]) -> str:
     """Say which features change."""
     of = _MAPS.get(info.get("map", ""))

@@ -14,7 +14,7 @@ from wsfast.report import fonts
 from wsfast.report.digits import column, significant
 from wsfast.report.html import first_texts, html_table
 from wsfast.report.plot import new_axes, save_drawing
-from wsfast.report.scope import of_map
+from wsfast.report.scope import of_changes
 from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
 from wsfast.results.arrays import to_numpy
 from wsfast.results.axes import index, words_of
@@ -54,7 +54,9 @@ def describe(result: SubstitutionResult) -> str:
     else:
         low, high = column(extremes(values))
         head = f"{_extreme(result.largest)} change from {low} to {high}"
-    return f"SubstitutionResult({head}\n  {', '.join(_about(result))}\n  {of_map(result.info)})"
+    lines = [head, ", ".join(_about(result)), *of_changes(result.info)]
+    body = "\n  ".join(lines)
+    return f"SubstitutionResult({body})"
 
 
 def _about(result: SubstitutionResult) -> list[str]:
@@ -143,7 +145,7 @@ def _inches(grid: _Grid) -> tuple[float, float]:
 
 def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
     head = f"{_extreme(result.largest)} relative change"
-    scope = of_map(result.info)
+    scope = "\n".join(of_changes(result.info))
     ax.set_ylabel("position" if result.words is None else "word")
     ax.set_xlabel("candidate" if result.names is None else "new word")
     if grid.best is None:
@@ -187,7 +189,7 @@ def to_html(result: SubstitutionResult) -> str:
     Where these have fewer than eight candidates, the next best candidates follow.
     """
     head = f"<p>{escape(', '.join(_about(result)))}</p>" if result.axes else ""
-    note = f"(changes {of_map(result.info)})"
+    note = f"(changes {'; '.join(of_changes(result.info))})"
     return first_texts(result, lambda text: _block(result, text), head=head, note=note)
 
 

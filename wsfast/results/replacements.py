@@ -28,13 +28,18 @@ class Replacement(NamedTuple):
         ``embedded.words``, as ``raf_sensitivity(embedded.X).whole_words(embedded)`` counts them.
     old, new : str
         The token as the text writes it, and the token that comes in its place; "##" in front of
-        those that continue a word.
+        those that continue a word. With ``replace="several"`` or ``"rewrite"`` the word, and the
+        candidate as it was given.
     value : float
         Relative change of the features, ‖φ(X') - φ(X)‖ / ‖φ(X)‖; the mean over draws of W.
     distance : float
-        ‖v - x_i‖, the norm of the change of the word's vector.
+        ‖v - x_i‖, the norm of the change of the word's vector; of several tokens the joint norm,
+        the root of the sum of squares. NaN where the number of tokens changes.
     text : str
         The text with the replacement in it.
+    rows : {"all", "others"}
+        Which rows of φ(X') - φ(X) the value is of: all, or with ``replace="rewrite"`` those of the
+        other words alone. Values of the two kinds do not compare.
     """
 
     position: int
@@ -43,6 +48,7 @@ class Replacement(NamedTuple):
     value: float
     distance: float
     text: str
+    rows: str = "all"
 
 
 class LeftOut(NamedTuple):
@@ -51,13 +57,17 @@ class LeftOut(NamedTuple):
     Attributes
     ----------
     split : int
-        Words of several tokens, such as "I've": no row of the table stands for one.
+        Words of several tokens, such as "I've": no row of the table stands for one. Also a last
+        word that `max_tokens` cuts.
     punctuation : int
         Punctuation marks, emoji and other symbols.
+    unmatched : int
+        With ``replace="several"``, words of as many tokens as no candidate has.
     """
 
     split: int
     punctuation: int
+    unmatched: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,21 +81,24 @@ class Replacements:
         that are among the `top_k` of any draw, in the order of their means.
     share_attained : float
         Change that the first of them makes, over S: the largest that any vector in the ball of
-        radius √d around a word can make. With draws, the means of both.
+        radius √d around a word can make. With draws, the means of both. The ball of a word of
+        several tokens is the joint one: all their changes together are at most √d. NaN with
+        ``replace="rewrite"``, whose values no ball bounds.
     share_attained_at_distance : float
         The same, over the largest change of any vector as near as that word. The word is one of
         them, so this is at most 1.
     result : SubstitutionResult
         What the search found: the best candidate of every token, heat maps. Its positions are rows
         of X, labelled with the tokens of the text; its candidates are token ids, labelled with
-        those of the vocabulary.
+        those of the vocabulary. With ``replace="several"`` or ``"rewrite"`` its positions are the
+        words in ``result.sites``, its candidates the token ids in ``result.tuples``.
     left_out : LeftOut
         How many of the words that were asked for could not be replaced.
     embedded : Embedded
         The text, its tokens and their vectors X (n, d).
-    sensitivity, sensitivity_at_distance : SensitivityResult
-        Searches of the ball, of radius √d and of the first word's distance, at the tokens that were
-        replaced here. Their S is at most that of the text.
+    sensitivity, sensitivity_at_distance : SensitivityResult, optional
+        Searches of the ball, of radius √d and of the first word's distance, at the tokens, or the
+        sites, that were replaced here. None with ``replace="rewrite"``.
     """
 
     replacements: list[Replacement]
@@ -94,8 +107,8 @@ class Replacements:
     result: SubstitutionResult
     left_out: LeftOut
     embedded: Embedded
-    sensitivity: SensitivityResult
-    sensitivity_at_distance: SensitivityResult
+    sensitivity: SensitivityResult | None
+    sensitivity_at_distance: SensitivityResult | None
 
     @property
     def gap(self) -> float:

@@ -6,21 +6,23 @@ token.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from unicodedata import normalize
 
 from wsfast import _values
-from wsfast.results.embedded import PIECE, Embedded
+from wsfast.results.embedded import PIECE, Embedded, span_of
 from wsfast.results.replacements import LeftOut
 from wsfast.text import boundaries
 
 CHOICES = ("words", "whole", "all")
+OF_WORDS = ("several", "rewrite")  # whole words, whatever the number of their tokens
 
 
 class Places(NamedTuple):
-    """Tokens of a text that are to be replaced, ascending, and the words that are left out."""
+    """What of a text is to be replaced, ascending, and the words that are left out."""
 
-    rows: list[int]
+    rows: list[int]  # tokens; or words, by their numbers
     left_out: LeftOut
 
 
@@ -51,17 +53,70 @@ def replaceable(position: int | str | None, embedded: Embedded, index: int, repl
     split = {words[i] for i in asked if kinds[i] in ("all", "part") and kinds[i] not in taken}
     marks = {words[i] for i in asked if kinds[i] == "whole" and "whole" not in taken}
     if not rows:
-        raise _no_place(index, embedded.words, sorted(split), sorted(marks), replace)
+        hint = ""
+        if replace != "all":
+            hint = f': take replace="{"whole" if marks and not split else "all"}"'
+        kinds_left = {"of several tokens": split, "punctuation": marks}
+        raise _no_place(index, embedded.words, kinds_left, replace, hint)
     return Places(rows, LeftOut(len(split), len(marks)))
 
 
-def _asked(position: int | str | None, embedded: Embedded, index: int) -> list[int]:
+def replaceable_words(
+    position: int | str | None,
+    embedded: Embedded,
+    index: int,
+    replace: str,
+    lengths: Container[int] | None,
+) -> Places:
+    """Words of text number `index`, of any number of tokens, among those that `position` names.
+
+    Parameters
+    ----------
+    position : int or str, optional
+        The number of a word, or a word; by default all.
+    embedded : Embedded
+    index : int
+    replace : {"several", "rewrite"}
+        For messages.
+    lengths : container of int, optional
+        The numbers of tokens that candidates have; None: any will do.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no position of the text, or a word that the text does not hold, or none of its
+        words can be replaced.
+    """
+    numbers = embedded.word_numbers
+    asked = sorted({numbers[i] for i in _asked(position, embedded, index, pieces=False)})
+    kinds = {word: _kind_of_word(embedded, embedded.word_spans[word]) for word in asked}
+    rows: list[int] = []
+    unmatched: list[int] = []
+    for word in asked:
+        start, stop = embedded.word_spans[word]
+        if kinds[word] == "words":
+            fits = lengths is None or stop - start in lengths
+            (rows if fits else unmatched).append(word)
+    cut, marks = ([word for word in asked if kinds[word] == kind] for kind in ("cut", "whole"))
+    if not rows:
+        left = {
+            "cut": cut,
+            "punctuation": marks,
+            "of as many tokens as no candidate": unmatched,
+        }
+        raise _no_place(index, embedded.words, left, replace)
+    return Places(rows, LeftOut(len(cut), len(marks), len(unmatched)))
+
+
+def _asked(
+    position: int | str | None, embedded: Embedded, index: int, *, pieces: bool = True
+) -> list[int]:
     if position is None:
         return list(range(len(embedded)))
     if not isinstance(position, str):
         word = _values.integer("position", position, low=0, high=len(embedded.words) - 1)
         return list(range(*embedded.word_spans[word]))
-    found = _occurrences(position, embedded)
+    found = _occurrences(position, embedded, pieces)
     if not found:
         raise ValueError(
             f"position must be a word of texts[{index}], got {position!r}; "
@@ -71,28 +126,25 @@ def _asked(position: int | str | None, embedded: Embedded, index: int) -> list[i
 
 
 def _no_place(
-    index: int, words: list[str], split: list[int], punctuation: list[int], replace: str
+    index: int, words: list[str], left: Mapping[str, Iterable[int]], replace: str, hint: str = ""
 ) -> ValueError:
-    """The error for a text without a word to replace; words left out are given by number."""
+    """The error for a text without a word to replace; `left` has those of each kind, by number."""
     reasons = [
-        f"{_values.some([f'{words[i]!r} at position {i}' for i in numbers], str)}: {kind}"
-        for kind, numbers in (("of several tokens", split), ("punctuation", punctuation))
+        f"{_values.some([f'{words[i]!r} at position {i}' for i in sorted(numbers)], str)}: {kind}"
+        for kind, numbers in left.items()
         if numbers
     ]
-    more = ""
-    if replace != "all":
-        more = f': take replace="{"whole" if punctuation and not split else "all"}"'
     return ValueError(
         f"replace must take a word of texts[{index}], got {replace!r}, which takes none "
-        f"({'; '.join(reasons) or 'white space'}){more}"
+        f"({'; '.join(reasons) or 'white space'}){hint}"
     )
 
 
-def _occurrences(word: str, embedded: Embedded) -> list[int]:
-    """Tokens of the words that are `word`; where there is none, the tokens that are."""
+def _occurrences(word: str, embedded: Embedded, pieces: bool) -> list[int]:
+    """Tokens of the words that are `word`; where there is none, with `pieces` tokens that are."""
     spans = [range(*span) for span in embedded.word_spans]
     written = [label.removeprefix(PIECE) for label in embedded.labels]
-    for whole in (True, False):
+    for whole in (True, False) if pieces else (True,):
         names = embedded.words if whole else written
         rows = spans if whole else [range(i, i + 1) for i in range(len(embedded))]
         # As it stands in the text, or else in another case.
@@ -124,35 +176,47 @@ def _kinds(embedded: Embedded) -> list[str]:
     kinds = []
     for start, stop in embedded.word_spans:
         spans = embedded.offsets[start:stop]
-        shown = [text[slice(*span)].strip() for span in spans]
-        if not any(shown):
-            kinds += ["blank"] * len(spans)
-        elif len(spans) == 1 and not (embedded.cut and stop == len(embedded)):
-            kinds.append("words" if any(map(str.isalnum, shown[0])) else "whole")
+        kind = _kind_of_word(embedded, (start, stop))
+        if kind == "blank" or (len(spans) == 1 and kind != "cut"):
+            kinds += [kind] * len(spans)
         else:
             # Tokens that share a character have no text of their own.
             kinds += [
-                "all" if one and spans.count(span) == 1 and inner.isdisjoint(span) else "part"
-                for span, one in zip(spans, shown, strict=True)
+                "all"
+                if text[slice(*span)].strip() and spans.count(span) == 1 and inner.isdisjoint(span)
+                else "part"
+                for span in spans
             ]
     return kinds
 
 
-def replaced(embedded: Embedded, row: int, new: str, *, whole: bool, before_whole: bool) -> str:
-    """Write the text with `new` in place of a token.
+def _kind_of_word(embedded: Embedded, span: tuple[int, int]) -> str:
+    """Return "words" for letters and digits, "whole" for symbols; or why it is no whole word."""
+    shown = "".join(embedded.text[slice(*each)].strip() for each in embedded.offsets[slice(*span)])
+    if not shown:
+        return "blank"
+    if embedded.cut and span[1] == len(embedded):
+        return "cut"
+    return "words" if any(map(str.isalnum, shown)) else "whole"
+
+
+def replaced(
+    embedded: Embedded, rows: Sequence[int], new: str, *, whole: bool, before_whole: bool
+) -> str:
+    """Write the text with `new` in place of tokens that follow one another.
 
     A blank keeps two words apart that would otherwise run together: `new` and the text before it
     where `new` is `whole`, no inside of a word; `new` and what follows, where the next token is no
     inside of one (`before_whole`), or starts a word.
     """
     text = embedded.text
-    start, stop = embedded.offsets[row]
+    start, stop = span_of([embedded.offsets[row] for row in rows])
     token = text[start:stop]
     start += len(token) - len(token.lstrip())  # some tokenizers count the blank before a word
     before, after = text[:start], text[max(start, stop) :]
     if whole and boundaries.touching(before + new, len(before)):
         before += " "
-    apart = before_whole or row + 1 in {start for start, _ in embedded.word_spans}
+    apart = before_whole or rows[-1] + 1 in {start for start, _ in embedded.word_spans}
     if apart and boundaries.touching(new + after, len(new)):
         after = " " + after
     return before + new + after

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import Any, NamedTuple, overload
 
 import torch
+from torch import Tensor
 
 from wsfast import _inputs, _values
+from wsfast._inputs import Site
 from wsfast._precision import at_full_precision
 from wsfast._progress import progress_bar
 from wsfast._values import Array
@@ -20,6 +22,7 @@ from wsfast.results.sensitivity import SensitivityResult
 from wsfast.results.substitution import Substitution, SubstitutionResult
 from wsfast.studies.sensitivity import sensitivity_under
 from wsfast.studies.substitution.search import self_scores, substitution_under
+from wsfast.studies.substitution.sites import fitting
 from wsfast.text import models, places
 from wsfast.text.embed import embed
 from wsfast.text.vocabulary import Vocabulary, vocabulary_of
@@ -103,7 +106,8 @@ def substitute(
         default everywhere.
     candidates : sequence of str, optional
         The words to try, each of them a single token, in the case that the tokenizer takes: "Hate"
-        is "hate" for a tokenizer that lowers all words. By default those of `tokens`.
+        is "hate" for a tokenizer that lowers all words. By default those of `tokens`. With
+        ``replace="several"`` or ``"rewrite"`` they must be given, and are of any number of tokens.
     top_k : int, default 20
         How many replacements to return; fewer where there are fewer pairs.
     largest : bool, default True
@@ -113,10 +117,15 @@ def substitute(
         words; also numbers and punctuation; or also pieces of words ("##ness"). Special and unused
         tokens are never tried, nor is one whose row is zero, which cannot be scaled. No word is
         replaced by itself.
-    replace : {"words", "whole", "all"}, default "words"
+    replace : {"words", "whole", "all", "several", "rewrite"}, default "words"
         Which tokens of the text to replace: words (letters, digits) that are one token; also
         punctuation marks and symbols that are; or also the pieces of other words, each by itself.
         A word is one to a reader: "I've" is one of three tokens, which stays as it is by default.
+        The last two choices take such words too, whole. "several" puts a candidate of as many
+        tokens in place of a word, all tokens at once. "rewrite" puts any candidate there, of one
+        token or more: the text may get shorter or longer, so that it is embedded again, and the
+        value is, by the definition, that of **the rows of the other words alone**, over the same
+        ‖φ(X)‖ (``Replacement.rows`` is "others"). It does not compare with values of all rows.
     max_tokens : int, optional
         Keep only the first `max_tokens` tokens of a text.
     W : Tensor or ndarray, shape (d, d) or (R, d, d), optional
@@ -140,25 +149,36 @@ def substitute(
         If the extra ``text`` is not installed.
     TypeError, ValueError
         For a position or word that the text does not have, or that cannot be replaced as `replace`
-        says, candidates that are not single tokens (the message names them), a text where nothing
-        can be replaced or no candidate is left, and what :func:`wsfast.embed`
-        and :func:`wsfast.substitution_sensitivity` refuse.
+        says, candidates that are not single tokens, or not tokens of the vocabulary (the message
+        names them), or are missing where `replace` needs them, a text where nothing can be replaced
+        or no candidate is left, and what :func:`wsfast.embed` and
+        :func:`wsfast.substitution_sensitivity` refuse.
 
     Notes
     -----
     Word sensitivity is that of Bombari & Mondelli (arXiv 2402.02969), with real words in place of
     the ball of their definition (5). Tokenizers that mark the start of a word by a blank have
     another token for a word at the very start of a text: candidates are those after a blank.
+    "rewrite" costs one attention layer for each pair. Its value is the one that ``rows="others"``
+    of :func:`wsfast.raf_sensitivity` gives where the number of tokens stays the same, and at most
+    that of "several".
 
     Examples
     --------
     >>> love = substitute("I love her much", position="love")  # doctest: +SKIP
     >>> love.replacements[0].text, love.share_attained  # doctest: +SKIP
+    >>> words = ["ludicrous", "awful"]  # of three tokens, as "loathed", and of one
+    >>> substitute("I loathed it", candidates=words, replace="several")  # doctest: +SKIP
     """
     _check_position(position)
     _check_candidates(candidates)
     _values.one_of("tokens", tokens, places.CHOICES)
-    _values.one_of("replace", replace, places.CHOICES)
+    _values.one_of("replace", replace, (*places.CHOICES, *places.OF_WORDS))
+    if candidates is None and replace in places.OF_WORDS:
+        raise ValueError(
+            f'candidates must be given with replace="{replace}": the list of words to put in place '
+            "of whole words, got none"
+        )
     _values.flag("progress", progress)
     top_k = _values.integer("top_k", top_k, low=1)
     seed = _values.seed(seed)
@@ -166,20 +186,25 @@ def substitute(
     listed = [embedded] if isinstance(embedded, Embedded) else embedded
     vocabulary = vocabulary_of(model)
     tokenizer = models.source(model, "words")[0].tokenizer
-    allowed = (
-        vocabulary.allowed(tokens) if candidates is None else vocabulary.find(candidates, tokenizer)
-    )
     given = (ATTENTION["raf"], W, draws, seed, backend)
     maps = attention_draws(_inputs.texts(listed[0].X), *given).kept()
-    scores = vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, W)
+    choice: _Tokens | _Words
+    if candidates is not None and replace in places.OF_WORDS:
+        choice = _Words(position, replace, vocabulary.cut(candidates, tokenizer))
+    else:
+        allowed = (
+            vocabulary.allowed(tokens)
+            if candidates is None
+            else vocabulary.find(candidates, tokenizer)
+        )
+        scores = vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, W)
+        choice = _Tokens(position, replace, vocabulary.names, allowed, scores)
     several = len(listed) > 1
     results = []
     with progress_bar(len(listed), "text", progress and several) as bar:
         for index, one in enumerate(listed):
-            at, left_out = places.replaceable(position, one, index, replace)
-            own = [one.token_ids[i] for i in at]
-            found = len(at) * int(allowed.sum()) - int(allowed[own].sum())
-            if found == 0:
+            asked = choice.of(one, index)
+            if asked.pairs == 0:
                 raise ValueError(
                     f"candidates must hold a word to put into texts[{index}], got none: no word is "
                     "replaced by itself"
@@ -188,17 +213,16 @@ def substitute(
                 maps,
                 _inputs.texts(one.X),
                 vocabulary.E,
-                positions=at,
-                candidates=allowed,
+                positions=asked.at,
                 own=one.token_ids,
-                top_k=min(top_k, found),
+                top_k=min(top_k, asked.pairs),
                 largest=largest,
-                self_scores=scores,
                 seed=seed,
                 progress=progress and not several,
+                **asked.options,
             )
-            result = result.with_words(one.labels).with_names(vocabulary.names)
-            results.append(_replacements(result, one, left_out, vocabulary, at, maps))
+            result = result.with_words(asked.labels).with_names(asked.names)
+            results.append(_replacements(result, one, asked, vocabulary, maps))
             bar.update(1)
     return results if isinstance(embedded, list) else results[0]
 
@@ -227,47 +251,148 @@ def _check_candidates(candidates: object) -> None:
             raise TypeError(f"candidates[{k}] must be a str, got {type(word).__name__}")
 
 
+# -- what is asked of a text -----------------------------------------------------------------------
+
+
+class _Asked(NamedTuple):
+    """Where to replace in a text, and by what."""
+
+    at: list[int] | list[Site]
+    left_out: LeftOut
+    pairs: int  # of a place and a candidate
+    labels: list[str]
+    names: list[str]
+    options: dict[str, Any]  # of `substitution_under`
+
+
+class _Tokens(NamedTuple):
+    """Tokens are replaced by rows of the vocabulary."""
+
+    position: int | str | None
+    replace: str
+    names: list[str]
+    allowed: Tensor  # (V,) bool
+    scores: Tensor
+
+    def of(self, embedded: Embedded, index: int) -> _Asked:
+        at, left_out = places.replaceable(self.position, embedded, index, self.replace)
+        own = [embedded.token_ids[i] for i in at]
+        pairs = len(at) * int(self.allowed.sum()) - int(self.allowed[own].sum())
+        options = {"candidates": self.allowed, "self_scores": self.scores}
+        return _Asked(at, left_out, pairs, embedded.labels, self.names, options)
+
+
+class _Words(NamedTuple):
+    """Whole words are replaced by words of a list, all their tokens at once."""
+
+    position: int | str | None
+    replace: str
+    candidates: dict[Site, str]  # rows of the vocabulary, and what they write
+
+    def of(self, embedded: Embedded, index: int) -> _Asked:
+        rows = "others" if self.replace == "rewrite" else "all"
+        lengths = {len(one) for one in self.candidates} if rows == "all" else None
+        words, left_out = places.replaceable_words(
+            self.position, embedded, index, self.replace, lengths
+        )
+        if rows == "others" and len(embedded.words) == 1:
+            raise ValueError(
+                f'texts[{index}] must have another word for replace="rewrite", which compares the '
+                f"rows of the others, got {embedded.words[0]!r} alone"
+            )
+        sites = [tuple(range(*embedded.word_spans[word])) for word in words]
+        taken = {len(site) for site in sites}
+        tuples = [one for one in self.candidates if rows == "others" or len(one) in taken]
+        return _Asked(
+            at=sites,
+            left_out=left_out,
+            pairs=int(fitting(sites, tuples, embedded.token_ids, rows).sum()),
+            labels=[embedded.words[word] for word in words],
+            names=[self.candidates[one] for one in tuples],
+            options={"candidates": tuples, "rows": rows},
+        )
+
+
+# -- what is told of it ----------------------------------------------------------------------------
+
+
 def _replacements(
     result: SubstitutionResult,
     embedded: Embedded,
-    left_out: LeftOut,
+    asked: _Asked,
     vocabulary: Vocabulary,
-    at: list[int],
     maps: Draws,
 ) -> Replacements:
-    rows = _means(result, embedded, vocabulary, maps) if maps.has_axis else result.top()
-    whole = vocabulary.whole.tolist()
-    # What the next token was, not what it may become: it stays the same row of X.
-    alone = [whole[i] for i in embedded.token_ids[1:]] + [True]
-    words = embedded.word_numbers
-    replacements = []
-    for row in rows:
-        change = vocabulary.E[row.candidate].double() - embedded.X[row.position].double()
-        text = places.replaced(
-            embedded,
-            row.position,
-            vocabulary.texts[row.candidate],
-            whole=whole[row.candidate],
-            before_whole=alone[row.position],
+    found = _means(result, embedded, vocabulary, maps) if maps.has_axis else result.top()
+    rows = result.info.get("rows", "all")
+    replacements = [
+        Replacement(
+            position=embedded.word_numbers[_site(result, one.position)[0]],
+            old=one.word,
+            new=one.name,
+            value=one.value,
+            distance=_distance(result, one, embedded, vocabulary),
+            text=_written(result, one, embedded, vocabulary),
+            rows=rows,
         )
-        at_word, distance = words[row.position], float(change.norm())
-        replacements.append(Replacement(at_word, row.word, row.name, row.value, distance, text))
+        for one in found
+    ]
     first = replacements[0]
-    ball, near = (
-        sensitivity_under(maps, embedded.X, radius=radius, positions=at, seed=result.info["seed"])
-        for radius in (None, first.distance)
-    )
-    # The search of the ball may end below a point that is known to lie in it: the word itself.
-    reached = max(_mean(near), first.value)
+    ball = near = None
+    attained = at_distance = math.nan
+    if rows == "all":
+        options: dict[str, Any] = {"positions": asked.at, "seed": result.info["seed"]}
+        ball, near = (
+            sensitivity_under(maps, embedded.X, radius=radius, **options)
+            for radius in (None, first.distance)
+        )
+        attained = _share(first.value, _mean(ball))
+        # The search of the ball may end below a point that is known to lie in it: the word itself.
+        at_distance = _share(first.value, max(_mean(near), first.value))
     return Replacements(
         replacements=replacements,
-        share_attained=_share(first.value, _mean(ball)),
-        share_attained_at_distance=_share(first.value, reached),
+        share_attained=attained,
+        share_attained_at_distance=at_distance,
         result=result,
-        left_out=left_out,
+        left_out=asked.left_out,
         embedded=embedded,
         sensitivity=ball,
         sensitivity_at_distance=near,
+    )
+
+
+def _site(result: SubstitutionResult, position: int) -> Site:
+    """Rows of X at a position of a result."""
+    return (position,) if result.sites is None else result.sites[position]
+
+
+def _rows(result: SubstitutionResult, candidate: int) -> Site:
+    """Rows of E that a candidate of a result is."""
+    return (candidate,) if result.tuples is None else result.tuples[candidate]
+
+
+def _distance(
+    result: SubstitutionResult, one: Substitution, embedded: Embedded, vocabulary: Vocabulary
+) -> float:
+    site, rows = _site(result, one.position), _rows(result, one.candidate)
+    if len(site) != len(rows):
+        return math.nan
+    return float((vocabulary.E[[*rows]].double() - embedded.X[[*site]].double()).norm())
+
+
+def _written(
+    result: SubstitutionResult, one: Substitution, embedded: Embedded, vocabulary: Vocabulary
+) -> str:
+    """The text with the replacement in it."""
+    site, first = _site(result, one.position), _rows(result, one.candidate)[0]
+    after = site[-1] + 1
+    return places.replaced(
+        embedded,
+        site,
+        vocabulary.texts[first] if result.tuples is None else one.name,
+        whole=bool(vocabulary.whole[first]),
+        # What the next token was, not what it may become: it stays the same row of X.
+        before_whole=after == len(embedded) or bool(vocabulary.whole[embedded.token_ids[after]]),
     )
 
 
@@ -287,25 +412,38 @@ def _means(
         array.flatten().tolist() for array in (result.top_position, result.top_candidate)
     )
     pairs = sorted({(i, v) for i, v in zip(positions, candidates, strict=True) if v >= 0})
-    rows = sorted({v for _, v in pairs})
-    column = {v: k for k, v in enumerate(rows)}
-    tried = torch.zeros(len(embedded), len(rows), dtype=torch.bool, device=embedded.X.device)
-    for i, v in pairs:
-        tried[i, column[v]] = True
+    at, tried = (sorted({*some}) for some in zip(*pairs, strict=True))
+    used = sorted({row for v in tried for row in _rows(result, v)})
+    number = {row: k for k, row in enumerate(used)}
+    options: dict[str, Any]
+    if result.tuples is None:
+        allowed = torch.zeros(len(embedded), len(used), dtype=torch.bool, device=embedded.X.device)
+        for i, v in pairs:
+            allowed[i, number[v]] = True
+        options, line = {"candidates": allowed}, {i: i for i in at}
+    else:
+        options = {
+            "positions": [_site(result, i) for i in at],
+            "candidates": [tuple(number[row] for row in _rows(result, v)) for v in tried],
+            "rows": result.info.get("rows", "all"),
+        }
+        line = {i: k for k, i in enumerate(at)}
     # In float64: a table of float32 has its rounding, unlike the ranking of each draw.
     found = substitution_under(
         maps,
         _inputs.texts(embedded.X.double()),
-        vocabulary.E[rows].double(),
-        candidates=tried,
+        vocabulary.E[used].double(),
         top_k=1,
         full=True,
+        **options,
     )
     means = torch.as_tensor(found.table, device=embedded.X.device).mean(0)
+    column = {v: k for k, v in enumerate(tried)}
+    values = {(i, v): float(means[line[i], column[v]]) for i, v in pairs}
     sign = -1 if result.largest else 1
-    pairs.sort(key=lambda pair: sign * float(means[pair[0], column[pair[1]]]))
-    words = result.words or []
+    pairs.sort(key=lambda pair: sign * values[pair])
+    words, names = result.words or [], result.names or []
     return [
-        Substitution(i, v, float(means[i, column[v]]), str(words[i]), vocabulary.names[v])
+        Substitution(i, v, values[i, v], str(words[i]), names[v])
         for i, v in pairs[: int(result.top_value.shape[-1])]
     ]

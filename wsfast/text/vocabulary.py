@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
+from wsfast._inputs import Site
 from wsfast._random import random_weights
 from wsfast.results.embedded import PIECE
 from wsfast.studies.substitution.search import self_scores
@@ -75,36 +76,58 @@ class Vocabulary:
         ValueError
             If some of them are not one usable token each; the message names them.
         """
-        rows, refused = [], []
-        for word in words:
-            row, reason = self._row(word, tokenizer)
-            if reason:
-                refused.append(f"{word!r} {reason}")
-            rows.append(row)
-        if refused:
-            raise ValueError(
-                "candidates must be one token of the vocabulary each, got "
-                f"{_values.some(refused, str)}"
-            )
         found = torch.zeros_like(self.usable)
-        found[rows] = True
+        found[[row for (row,) in self._cut(words, tokenizer, single=True)]] = True
         return found
 
-    def _row(self, word: str, tokenizer: Any) -> tuple[int, str]:
-        """Row of a word, or why it has none."""
+    def cut(self, words: Sequence[str], tokenizer: Any) -> dict[Site, str]:
+        """Rows of the tokens that each of the given words is cut into, and the word as given.
+
+        Of words that are cut alike, the first.
+
+        Raises
+        ------
+        ValueError
+            If some of them have a token that is not usable; the message names them.
+        """
+        found: dict[Site, str] = {}
+        for rows, word in zip(self._cut(words, tokenizer, single=False), words, strict=True):
+            found.setdefault(rows, word.strip())
+        return found
+
+    def _cut(self, words: Sequence[str], tokenizer: Any, *, single: bool) -> list[Site]:
+        """Rows of each word; with `single`, of words that are one token."""
+        cut, refused = [], []
+        for word in words:
+            rows, reason = self._rows(word, tokenizer, single)
+            if reason:
+                refused.append(f"{word!r} {reason}")
+            cut.append(rows)
+        if refused:
+            expected = "one token of the vocabulary each" if single else "words of the vocabulary"
+            raise ValueError(f"candidates must be {expected}, got {_values.some(refused, str)}")
+        return cut
+
+    def _rows(self, word: str, tokenizer: Any, single: bool) -> tuple[Site, str]:
+        """Rows of a word, or why it has none."""
         # With a blank first, which marks a word for some tokenizers; others add it themselves.
         tried = [
             tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             for text in (f" {word.strip()}", word.strip())
         ]
-        single = [ids[0] for ids in tried if len(ids) == 1 and ids[0] < len(self.texts)]
-        if not single:
+        known = [
+            tuple(ids)
+            for ids in tried
+            if ids and max(ids) < len(self.texts) and (len(ids) == 1 or not single)
+        ]
+        if not known:
             pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(tried[-1])))
-            return 0, f"(its tokens: {pieces or 'none'})"
-        if usable := [i for i in single if bool(self.usable[i])]:
-            return usable[0], ""
-        zero = not bool(self.E[single[0]].any())
-        return 0, "(its row is zero)" if zero else "(unknown, or a special token)"
+            return (), f"(its tokens: {pieces or 'none'})"
+        if usable := [rows for rows in known if bool(self.usable[list(rows)].all())]:
+            return min(usable, key=len), ""
+        zero = not bool(self.E[list(known[0])].any(1).all())
+        row = "its row" if len(known[0]) == 1 else "a row of it"
+        return (), f"({row} is zero)" if zero else "(unknown, or a special token)"
 
     def self_scores(self, seed: int, draws: int | None) -> Tensor:
         """Self-scores of all rows at the random W of `seed`, (V,) or (R, V); the last are kept."""

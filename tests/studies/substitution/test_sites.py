@@ -7,7 +7,10 @@ import torch
 from definition import features, random_text
 from parameters import all_backends, weight_fns
 
-from wsfast import SubstitutionResult, random_weights, substitution_sensitivity
+from wsfast import SubstitutionResult, _inputs, random_weights, substitution_sensitivity
+from wsfast.maps.attention import weight_function
+from wsfast.maps.draws import attention_draws
+from wsfast.studies.substitution.search import substitution_under
 
 SITES = [(0, 3), 2, (1, 4)]
 CANDIDATES = [(7, 1), (3,), (2, 2), (0, 6), (5,)]
@@ -71,6 +74,43 @@ def test_batches_masks_and_files(tmp_path):
     assert repr(loaded) == repr(alone)
 
 
+def test_no_site_is_replaced_by_its_own_words():
+    X, W = random_text(5, 4, 3, torch.float32)
+    E = torch.randn(9, 4)
+    own = [7, 2, 3, 1, 2]  # the first, the second and the third of the candidates
+    found = substitution_sensitivity(
+        X, E, W, positions=SITES, candidates=CANDIDATES, own=own, full=True, top_k=5
+    )
+    expected = changes(X, W, E, "softmax", True)
+    expected[[0, 1, 2], [0, 1, 2]] = torch.nan
+    torch.testing.assert_close(found.table.double(), expected, rtol=1e-6, atol=0, equal_nan=True)
+    assert len(found.top()) == 5
+
+
+def test_change_of_the_other_rows_as_a_site_gets_any_number_of_words():
+    """By the definition on the text of another length; padding plays no part."""
+    X, W = random_text(6, 4, 3, torch.float32)
+    E = torch.randn(9, 4)
+    mask = torch.tensor([True] * 5 + [False])
+    inputs = _inputs.texts(X, mask)
+    maps = attention_draws(inputs, weight_function("softmax", True), W, None, 0, None)
+    candidates = [(7, 1), (3,), (4, 4, 8)]
+    found = substitution_under(
+        maps, inputs, E, positions=SITES, candidates=candidates, rows="others", full=True, top_k=9
+    )
+    X, before = X[:5], features(X[:5], W)
+    for p, site in enumerate([(0, 3), (2,), (1, 4)]):
+        others = [i for i in range(5) if i not in site]
+        start = site[0]  # so many of the others stand before it
+        for c, rows in enumerate(candidates):
+            moved = torch.cat([X[others[:start]], E[list(rows)], X[others[start:]]])
+            after = features(moved, W)
+            after = torch.cat([after[:start], after[start + len(rows) :]])
+            change = (after - before[others]).norm() / before.norm()
+            assert float(found.table[p, c]) == pytest.approx(float(change), rel=1e-6)
+    assert found.info["rows"] == "others"
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -79,7 +119,7 @@ def test_batches_masks_and_files(tmp_path):
         ({"candidates": [(1, 9)]}, ValueError, r"candidates\[0\]\[1\] must be from 0 to 8, got 9"),
         ({"candidates": [(1, 2, 3)]}, ValueError, r"candidates\[0\] must have as many rows as a"),
         ({"candidates": [(1, 2)]}, ValueError, r"one of 1 rows, for the site \(2,\), got none"),
-        ({"own": [0] * 5}, ValueError, "own must be left out where positions are sites"),
+        ({"self_scores": [0.0] * 9}, ValueError, "self_scores must be left out where"),
         ({"top_k": 9}, ValueError, "top_k must be at most .*, 8, got 9"),
         ({"positions": [(1, 1)]}, ValueError, "must hold positions that differ"),
     ],

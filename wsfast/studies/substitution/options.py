@@ -152,7 +152,7 @@ def candidates_of(value: Any, own: Any, V: int, inputs: Inputs) -> Candidates:
 
     `own` (n,) names the row that is no candidate at each.
     """
-    rows = None if own is None else _own_rows(own, V, inputs)
+    rows = None if own is None else own_rows(own, V, inputs)
     if value is None:
         return Candidates(None, None if rows is None else _everywhere(slice(None), V, rows))
     per_position = isinstance(value, (list, tuple)) and any(
@@ -191,7 +191,7 @@ def _everywhere(chosen: Tensor | slice, V: int, own: Tensor) -> Allowed:
     return Allowed(mask.to(own.device).expand(len(own), V), own)
 
 
-def _own_rows(value: Any, V: int, inputs: Inputs) -> Tensor:
+def own_rows(value: Any, V: int, inputs: Inputs) -> Tensor:
     """Rows of E that the words of one text are, (n,) int64; -1 for none."""
     if len(inputs.texts) != 1:
         raise ValueError(f"own must be left out for several texts, got {len(inputs.texts)} texts")

@@ -34,10 +34,11 @@ from wsfast.studies.substitution.options import (
     candidates_of,
     enough_pairs,
     given_scores,
+    own_rows,
     substitution_options,
 )
 from wsfast.studies.substitution.screen import Plan, Screen, self_scores_of
-from wsfast.studies.substitution.sites import candidate_tuples, search_sites
+from wsfast.studies.substitution.sites import Tried, candidate_tuples, fitting, search_sites
 from wsfast.studies.substitution.table import CandidateTable
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
@@ -141,8 +142,8 @@ def substitution_sensitivity(
         of as many words, which it replaces in ascending order; every value is then computed in
         float64, and candidates are counted in this list.
     own : sequence of int, length n, optional
-        The row of `E` that each word of a single text is, -1 for none: no word is then substituted
-        by itself.
+        The row of `E` that each word of a single text is, -1 for none: no word, and no site, is
+        then substituted by itself.
     top_k : int, default 10
         How many of the best pairs (position, candidate) to report.
     largest : bool, default True
@@ -225,19 +226,26 @@ def substitution_under(
     candidates: Any = None,
     own: Any = None,
     self_scores: Array | None = None,
+    rows: str = "all",
     progress: bool = False,
     **given: Any,
 ) -> SubstitutionResult:
-    """Under maps that are there already; `given` are options of `substitution_options`."""
+    """Under maps that are there already; `given` are options of `substitution_options`.
+
+    With ``rows="others"`` candidates of any length come at a site; the change is then of the rows
+    of the words that stay, by the definition.
+    """
     E = candidate_table(E, inputs)
     places, sites = places_of(given.get("positions"), inputs)
     if sites is not None:
         given["positions"] = None
         options = substitution_options(inputs, **given)
-        for name, value in (("own", own), ("self_scores", self_scores)):
-            if value is not None:
-                raise ValueError(f"{name} must be left out where positions are sites")
-        return _of_sites(maps, inputs, E, candidates, places, sites, options, progress)
+        if self_scores is not None:
+            raise ValueError("self_scores must be left out where positions are sites")
+        tuples = candidate_tuples(candidates, len(E), sites, rows)
+        known = None if own is None else own_rows(own, len(E), inputs).tolist()
+        tried = Tried(tuples, fitting(sites, tuples, known, rows), rows)
+        return _of_sites(maps, inputs, E, tried, places, sites, options, progress)
     options = substitution_options(inputs, **given)
     chosen = candidates_of(candidates, own, len(E), inputs)
     count = len(maps.numbers) if maps.has_axis else None
@@ -269,21 +277,23 @@ def _of_sites(
     maps: Draws,
     inputs: Inputs,
     E: Array,
-    candidates: Any,
+    tried: Tried,
     places: list[Places],
     sites: list[Site],
     options: SubstitutionOptions,
     progress: bool,
 ) -> SubstitutionResult:
     """Sites of several words, replaced by an explicit list of candidates."""
-    tuples = candidate_tuples(candidates, len(E), sites)
+    tuples = tried.tuples
     shown = _values.flag("progress", progress)
     table = CandidateTable(E, None, inputs.dtype, inputs.device)
     with torch.no_grad():
-        found = search_sites(inputs, table, tuples, places, maps, options, shown)
+        found = search_sites(inputs, table, tried, places, maps, options, shown)
     numbers = torch.arange(len(tuples), device=inputs.device)
     count = len(maps.numbers) if maps.has_axis else None
     info = _info(maps, inputs, options, len(tuples))
+    if tried.rows != "all":
+        info |= {"rows": tried.rows, "backend": "definition"}
     result = assemble(
         found, inputs, options, Columns(len(sites), len(tuples), numbers), info, count
     )
