@@ -135,7 +135,7 @@ class Sublayer:
         until = _Until(self.attention.module)
         with Exact(), listening(until):
             try:
-                call.again(X)
+                call.again(X.contiguous())  # models take views of it
             except _KnownError as known:
                 heads = known.heads
                 return (heads.queries, heads.keys, heads.values), until.X
