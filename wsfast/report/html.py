@@ -7,6 +7,27 @@ from html import escape
 
 from wsfast.results.axes import HasAxes, size
 
+# No script, no font, no address: the page works offline, in a light theme and in a dark one.
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+body {{ font-family: sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }}
+table {{ border-collapse: collapse }}
+th, td {{ padding: 0.2em 0.8em; text-align: left; border-bottom: 1px solid #8884 }}
+img {{ max-width: 100%; background: white }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>
+"""
+
 MOST_TEXTS = 10  # of a batch; a notebook cell with hundreds would be slow to open
 
 
@@ -25,6 +46,11 @@ def first_texts(
     if note:
         blocks.append(small(note))
     return f'<div class="wsfast">{head}{"".join(blocks)}</div>'
+
+
+def page(title: str, blocks: Sequence[str]) -> str:
+    """Write a page of its own that needs no other file, of blocks of HTML."""
+    return _PAGE.format(title=title, body="\n<hr>\n".join(blocks))
 
 
 def small(note: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from wsfast._extras import import_extra
+from wsfast.report import html
 from wsfast.report.digits import column, percent, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.html import html_table, small
@@ -28,27 +29,6 @@ _SHOWN = 5  # replacements in a repr
 _SHOWN_IN_HTML = 10
 _MOST_IN_REPR = 80  # characters of the text there
 _MOST_CHARACTERS = 160  # of a text that is shown again for each of its replacements
-
-# No script, no font, no address: the page works offline, in a light theme and in a dark one.
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="color-scheme" content="light dark">
-<title>Word replacements</title>
-<style>
-body {{ font-family: sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }}
-table {{ border-collapse: collapse }}
-th, td {{ padding: 0.2em 0.8em; text-align: left; border-bottom: 1px solid #8884 }}
-img {{ max-width: 100%; background: white }}
-</style>
-</head>
-<body>
-<h1>Word replacements</h1>
-{body}
-</body>
-</html>
-"""
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -186,7 +166,7 @@ def to_html(found: Replacements) -> str:
 def page(all_found: Sequence[Replacements]) -> str:
     """Write a page of its own that needs no other file; with heat maps where matplotlib is."""
     blocks = [_block(found, found.replacements) + _picture(found) for found in all_found]
-    return _PAGE.format(body="\n<hr>\n".join(blocks))
+    return html.page("Word replacements", blocks)
 
 
 def _block(found: Replacements, rows: Sequence[Replacement]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from wsfast._extras import import_extra
 from wsfast.report import digits
 from wsfast.report.plot import new_axes
-from wsfast.report.table import aligned, counted
+from wsfast.report.table import aligned, counted, in_part
 from wsfast.results.slope import NoSlopeError
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ def describe(result: ScalingResult) -> str:
         ]
         for one in means
     ]
-    table = aligned(lines, {0})
-    if len(means) > _MOST_LINES:
-        half = _MOST_LINES // 2
-        table = [*table[: half + 1], f"... {len(means) - 2 * half} more", *table[-half:]]
-    return "\n  ".join([head, *table]) + ")"
+    names, *table = aligned(lines, {0})
+    return "\n  ".join([head, names, *in_part(table, _MOST_LINES)]) + ")"
 
 
 def plot(result: ScalingResult, ax: Axes | None = None, *, along: str) -> Axes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wsfast.results.layers import LayerSensitivityResult
 
 _MAPS = {
     "raf": "one layer of random attention",
@@ -21,13 +24,33 @@ _CHANGES = {
 def scope(info: dict[str, Any]) -> str:
     """Say in a few words what S and S_i tell, from the `info` of a result."""
     chosen = "; words chosen greedily" if "chosen" in info else ""
-    if "perturbation" not in info:
-        return f"{of_map(info)}; found by search, a lower bound{chosen}"
-    kind = info["perturbation"]
-    rows = "" if info.get("rows", "all") == "all" else ", its own row left out"
-    change = _CHANGES.get(kind, f"each word changed by {kind} in turn")
-    return f"{of_map(info)}; {change}{rows}{chosen}"
+    change = _change(info.get("perturbation", "ball"), info.get("rows", "all"))
+    return f"{of_map(info)}; {change}{chosen}"
 
+
+def of_layers(result: LayerSensitivityResult) -> list[str]:
+    """Say what S of trained layers tells, in two lines."""
+    measured = f"S of {_MEASURED[result.combine]} of {result.info['model']}"
+    # A layer reads hidden states: there is no word to exchange beyond the first.
+    deeper = "; beyond layer 0 the vector of a row moves, not a word" if any(result.layers) else ""
+    return [
+        f"{measured}: a layer's sensitivity is not the model's",
+        f"{_change(result.perturbation, result.info.get('rows', 'all'))}{deeper}",
+    ]
+
+
+def _change(kind: str, rows: str) -> str:
+    if kind == "ball":
+        return "found by search, a lower bound"
+    change = _CHANGES.get(kind, f"each word changed by {kind} in turn")
+    return change if rows == "all" else f"{change}, its own row left out"
+
+
+_MEASURED = {
+    "each": "single heads",
+    "concatenated": "all heads of single layers",
+    "projected": "the attention of single layers",
+}
 
 OTHER_ROWS = "of the rows of the other words alone, by the definition on the text embedded again"
 

@@ -6,7 +6,6 @@ import io
 from typing import TYPE_CHECKING
 
 from wsfast.report import export, sensitivity, table
-from wsfast.report.html import MOST_TEXTS
 from wsfast.report.view import view_of
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def to_jsonl(scores: Scores) -> str:
 def to_html(scores: Scores) -> str:
     """HTML of the first texts, and of those left out among them."""
     return sensitivity.to_html(
-        scores.result, {text: _left_out(scores, text) for text in scores.left_out}
+        scores.result, {text: table.left_out(text, why) for text, why in scores.left_out.items()}
     )
 
 
@@ -71,32 +70,16 @@ def to_text(scores: Scores) -> str:
     """What ``wsfast score`` prints of the first texts, without colour."""
     if "texts" not in scores.result.axes:
         return "\n".join(lines(scores, 0, color=False))
-    blocks = [_block(scores, text) for text in range(min(len(scores.texts), MOST_TEXTS))]
-    if (more := len(scores.texts) - MOST_TEXTS) > 0:
-        blocks.append(f"… and {table.counted(more, 'text')} more")
-    return "\n\n".join(blocks)
+    return table.first_texts(
+        len(scores.texts), scores.left_out, lambda text: lines(scores, text, color=False)
+    )
 
 
 def describe(scores: Scores) -> str:
-    """S and its word, or the range of S, and which texts are left out."""
-    found = sensitivity.facts(scores.result)
-    if scores.left_out:
-        count = table.counted(len(scores.left_out), "text")
-        first, reason = next(iter(scores.left_out.items()))
-        found += (
-            f"\n  {count} left out, the first of them text {first}: it {table.printable(reason)}"
-        )
-    return f"Scores({found})"
-
-
-def _block(scores: Scores, text: int) -> str:
-    if text in scores.left_out:
-        return table.printable(_left_out(scores, text))
-    return "\n".join([f"text {text}", *lines(scores, text, color=False)])
-
-
-def _left_out(scores: Scores, text: int) -> str:
-    return f"text {text} is left out: it {scores.left_out[text]}"
+    """S and its word, or the range of S, and which texts are left out or cut."""
+    found = [sensitivity.facts(scores.result), *table.incomplete(scores.left_out, scores.cut)]
+    body = "\n  ".join(found)
+    return f"Scores({body})"
 
 
 def _done(scores: Scores) -> list[int]:

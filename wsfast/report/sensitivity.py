@@ -78,14 +78,18 @@ def to_html(result: SensitivityResult, left_out: Mapping[int, str] | None = None
 
 
 def _block(view: View) -> str:
-    words = " ".join(
-        _span(row, shade, worst=row is view.worst)
+    return f'<p>{escape(summary(view))}</p><p style="line-height:1.8">{shaded(view)}</p>'
+
+
+def shaded(view: View, name: str = "S_i") -> str:
+    """HTML of words on backgrounds from pale (smallest value) to dark; `name` is of the value."""
+    return " ".join(
+        _span(row, shade, name, worst=row is view.worst)
         for row, shade in zip(view.rows, shades(view), strict=True)
     )
-    return f'<p>{escape(summary(view))}</p><p style="line-height:1.8">{words}</p>'
 
 
-def _span(row: Row, shade: float | None, *, worst: bool) -> str:
+def _span(row: Row, shade: float | None, name: str, *, worst: bool) -> str:
     label = escape(row.label)
     if shade is None:
         return f'<span style="opacity:0.5" title="not searched">{label}</span>'
@@ -93,7 +97,7 @@ def _span(row: Row, shade: float | None, *, worst: bool) -> str:
     style = f"background:rgba(255,90,0,{0.08 + 0.62 * shade:.2f});padding:1px 3px;border-radius:3px"
     if worst:
         style += ";font-weight:bold;text-decoration:underline"
-    title = f"S_i = {significant(row.value)}"
+    title = f"{name} = {significant(row.value)}"
     if row.share_worst is not None:
         title += f", worst in {percent(row.share_worst)} of the draws"
     return f'<span style="{style}" title="{title}">{label}</span>'

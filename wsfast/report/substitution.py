@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wsfast._extras import import_extra
-from wsfast.report import fonts
+from wsfast.report import heat_map
 from wsfast.report.digits import column, significant
+from wsfast.report.heat_map import HeatMap
 from wsfast.report.html import first_texts, html_table
-from wsfast.report.plot import new_axes, save_drawing
 from wsfast.report.scope import of_changes
-from wsfast.report.table import counted, extremes, printable, shortened, sizes, width
+from wsfast.report.table import counted, extremes, printable, sizes
 from wsfast.results.arrays import to_numpy
 from wsfast.results.axes import index, words_of
 from wsfast.results.substitution import LEADERS
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from wsfast.results.substitution import Substitution, SubstitutionResult
 
 _MOST_ROWS = 50  # of a table in HTML
-_MOST_LABELS = 60  # more than this do not fit along an axis
-_LONGEST_LABEL = 20  # columns of a terminal; a longer one would leave no room for the picture
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -86,98 +82,42 @@ def _cells(rows: Sequence[Substitution]) -> list[tuple[str, str, str, str]]:
 # -- picture ---------------------------------------------------------------------------------------
 
 
-class _Grid(NamedTuple):
-    """Changes (rows, columns), labels of both, and the row of the best; its column is the first."""
-
-    values: np.ndarray[Any, Any]
-    old: list[str]
-    new: list[str]
-    best: int | None
-
-
 def plot(
     result: SubstitutionResult, ax: Axes | None = None, *, text: int = 0, draw: int = 0
 ) -> Axes:
     """Heat map of a result; see :meth:`wsfast.SubstitutionResult.plot`."""
-    grid = _grid(result, text, draw)
-    return _draw(grid, result, new_axes(_inches(grid)) if ax is None else ax)
+    return heat_map.draw(_map(result, text, draw), ax)
 
 
 def save_figure(result: SubstitutionResult, path: str | Path) -> None:
     """Draw text 0 under draw 0 into the picture file `path`, without pyplot or a display."""
-    grid = _grid(result, 0, 0)
-    save_drawing(path, _inches(grid), lambda ax: _draw(grid, result, ax))
+    heat_map.save(_map(result, 0, 0), path)
 
 
-def _grid(result: SubstitutionResult, text: int, draw: int) -> _Grid:
+def _map(result: SubstitutionResult, text: int, draw: int) -> HeatMap:
     top = result.top(text, draw)
     one = index(result, "texts", text) + index(result, "draws", draw)
     words = words_of(result, text, int(result.best_value.shape[-1]))
     candidates = [v for v in to_numpy(result.grid_candidate)[one].tolist() if v >= 0]
-    # The first of them is that of the best pair.
     values = to_numpy(result.grid_value)[one][: len(words), : len(candidates)]
     searched = np.nonzero(~np.isnan(values).all(1))[0].tolist()
-    return _Grid(
-        values[searched],
-        [_short(words[i] or str(i)) for i in searched],
-        [_short(_name(result, v) or str(v)) for v in candidates],
-        searched.index(top[0].position) if top else None,
+    known = f" {significant(top[0].value, 4)}" if top else ": none is known"
+    head = f"{_extreme(result.largest)} relative change{known}"
+    return HeatMap(
+        values=values[searched],
+        rows=[words[i] or str(i) for i in searched],
+        columns=[_name(result, v) or str(v) for v in candidates],
+        # The first candidate is that of the best pair.
+        best=(searched.index(top[0].position), 0) if top else None,
+        title="\n".join([head, *of_changes(result.info)]),
+        of_rows="position" if result.words is None else "word",
+        of_columns="candidate" if result.names is None else "new word",
+        of_values="relative change",
     )
 
 
 def _name(result: SubstitutionResult, candidate: int) -> str:
     return "" if result.names is None else result.names[candidate]
-
-
-def _short(label: str) -> str:
-    """Fit a label beside the picture."""
-    return shortened(printable(label), _LONGEST_LABEL)
-
-
-def _inches(grid: _Grid) -> tuple[float, float]:
-    """Room for the cells, which grow to a page, and for the longest label of either side."""
-    beside, below = (0.1 * max(map(width, side), default=0) for side in (grid.old, grid.new))
-    return (
-        beside + 1.7 + min(max(3.5, 0.3 * len(grid.new)), 12.0),
-        below + 1.0 + min(max(1.6, 0.22 * len(grid.old)), 12.0),
-    )
-
-
-def _draw(grid: _Grid, result: SubstitutionResult, ax: Axes) -> Axes:
-    head = f"{_extreme(result.largest)} relative change"
-    scope = "\n".join(of_changes(result.info))
-    ax.set_ylabel("position" if result.words is None else "word")
-    ax.set_xlabel("candidate" if result.names is None else "new word")
-    if grid.best is None:
-        ax.set_title(f"{head}: none is known\n{scope}", fontsize="medium")
-        ax.set_xticks([])
-        ax.set_yticks([])
-        return ax
-    best = significant(float(grid.values[grid.best, 0]), 4)
-    ax.set_title(f"{head} {best}\n{scope}", fontsize="medium")
-    image = ax.imshow(grid.values, cmap="Oranges", aspect="auto", interpolation="nearest")
-    image.set_cmap(image.get_cmap().with_extremes(bad="0.85"))  # NaN is none of the oranges
-    ax.figure.colorbar(image, ax=ax, label="relative change")
-    corner = (-0.5, grid.best - 0.5)
-    patches = import_extra("matplotlib.patches", "plots")
-    ax.add_patch(patches.Rectangle(corner, 1, 1, fill=False, edgecolor="tab:blue", linewidth=2))
-    # parse_math=False: a word may hold dollar signs
-    labels, families = fonts.fit([*grid.new, *grid.old])
-    new, old = labels[: len(grid.new)], labels[len(grid.new) :]
-    style: dict[str, Any] = {"parse_math": False, "fontfamily": families}
-    ticks = _ticks(len(new), 0)
-    ax.set_xticks(ticks, labels=[new[column] for column in ticks], rotation=90, **style)
-    ax.get_xticklabels()[0].set_fontweight("bold")
-    ticks = _ticks(len(old), grid.best)
-    ax.set_yticks(ticks, labels=[old[row] for row in ticks], **style)
-    ax.get_yticklabels()[ticks.index(grid.best)].set_fontweight("bold")
-    return ax
-
-
-def _ticks(count: int, named: int) -> list[int]:
-    """Evenly spaced ones of `count`, as many as can have a label; `named` is among them."""
-    step = math.ceil(count / _MOST_LABELS)
-    return list(range(named % step, count, step))
 
 
 # -- HTML ------------------------------------------------------------------------------------------

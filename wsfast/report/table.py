@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wsfast.report import digits
+from wsfast.report.html import MOST_TEXTS
 from wsfast.report.shade import legend, shades
 from wsfast.report.view import View
 from wsfast.results.axes import HasAxes, size
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from wsfast.results.scores import Cut
 
 # xterm-256 backgrounds from pale yellow to red; black text is readable on all of them.
 _BACKGROUNDS = (230, 229, 222, 215, 208, 202, 196)
@@ -99,6 +102,50 @@ def printable(text: str) -> str:
         for c in spaced
     )
     return "".join(shown)
+
+
+def first_texts(
+    count: int, not_done: Mapping[int, str], lines: Callable[[int], Sequence[str]]
+) -> str:
+    """Write the first of `count` texts, each below its number; `not_done` says why some are not."""
+    blocks = [
+        printable(left_out(text, not_done[text]))
+        if text in not_done
+        else "\n".join([f"text {text}", *lines(text)])
+        for text in range(min(count, MOST_TEXTS))
+    ]
+    if (more := count - MOST_TEXTS) > 0:
+        blocks.append(f"… and {counted(more, 'text')} more")
+    return "\n\n".join(blocks)
+
+
+def left_out(text: int, reason: str) -> str:
+    """Say that text number `text` of a list could not be done."""
+    return f"text {text} is left out: it {reason}"
+
+
+def incomplete(not_done: Mapping[int, str], cut: Mapping[int, Cut]) -> list[str]:
+    """How many texts are left out, and how many were cut, with the first of either."""
+    lines = []
+    if not_done:
+        text, reason = next(iter(not_done.items()))
+        count = counted(len(not_done), "text")
+        lines.append(f"{count} left out, the first of them text {text}: it {printable(reason)}")
+    if cut:
+        text, (tokens, kept) = next(iter(cut.items()))
+        lines.append(
+            f"{counted(len(cut), 'text')} cut, the first of them text {text}: {tokens} tokens, cut "
+            f"to the first {kept}"
+        )
+    return lines
+
+
+def in_part(lines: Sequence[str], most: int) -> list[str]:
+    """Give the first and the last of many lines, `most` of them, and how many are between."""
+    if len(lines) <= most:
+        return list(lines)
+    half = most // 2
+    return [*lines[:half], f"... {len(lines) - 2 * half} more", *lines[-half:]]
 
 
 def extremes(values: np.ndarray[Any, Any]) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from wsfast import _values
+from wsfast._files import write_whole
 from wsfast.results import frames, storage
 from wsfast.results.scores import Cut
 from wsfast.results.shown import shown_by
@@ -35,7 +37,8 @@ class LayerSensitivityResult:
 
     T texts, L layers, H heads and R radii give leading axes (T?, L, H, R); that of the texts only
     if a list was given. H is 1 where the heads of a layer are taken together, R where nothing is
-    searched. A layer's sensitivity is not the model's, and a search gives a lower bound.
+    searched. A layer's sensitivity is not the model's, and a search gives a lower bound. ``print``
+    shows what ``wsfast layers`` shows of the first ten texts.
 
     Attributes
     ----------
@@ -136,28 +139,7 @@ class LayerSensitivityResult:
         ImportError
             If pandas is not installed; the message has the pip command.
         """
-        S = self.per_word if self.batched else self.per_word[None]
-        position = self.position if self.batched else self.position[None]
-        known = tuple(axis.numpy() for axis in (~S.isnan()).nonzero(as_tuple=True))
-        text, layer, head, radius, place = known
-        columns: dict[str, Any] = {}
-        if self.batched:
-            columns["text"] = text
-        columns["layer"] = np.array(self.layers)[layer]
-        if self.heads is not None:
-            columns["head"] = np.array(self.heads)[head]
-        if self.perturbation == "ball":
-            columns["radius"] = np.array(self.radius)[radius]
-        columns["position"] = place
-        columns["word"] = [self.words[t][i] for t, i in zip(text, place, strict=True)]
-        columns["S_i"] = S[known].numpy()
-        if self.sites is not None:
-            columns["site"] = [" ".join(map(str, self.sites[i])) for i in place]
-        columns["worst"] = place == position[known[:-1]].numpy()
-        if self.control is not None:
-            median = self.control_quantiles((0.5,))[0]
-            columns["S_control"] = (median if self.batched else median[None])[known[:-1]].numpy()
-        return frames.frame(columns)
+        return frames.frame(columns(self))
 
     def plot(
         self, ax: Axes | None = None, *, of: str = "heads", text: int | None = None, radius: int = 0
@@ -172,8 +154,8 @@ class LayerSensitivityResult:
             S of every head, over S of its control where there is one; or S_i of every word, the
             mean over the heads.
         text : int, optional
-            Which text of a list. By default the median over the texts for "heads", the first for
-            "words".
+            Which text of a list. By default the median over the texts for "heads", the first that
+            was done for "words".
         radius : int
             Which of the radii, by its place.
 
@@ -186,10 +168,25 @@ class LayerSensitivityResult:
         ImportError
             If matplotlib is not installed; the message has the pip command.
         ValueError
-            If there is no such text or radius.
+            If there is no such picture, text or radius, or the text is left out.
         """
         drawn: Axes = shown_by("layers").plot(self, ax, of=of, text=text, radius=radius)
         return drawn
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write what ``wsfast layers --csv`` prints: a row for each S_i that is known.
+
+        Its columns are those of :meth:`to_frame`, and the number of the text. The file is replaced
+        as a whole: a reader never sees half of it.
+        """
+        write_whole(Path(path), shown_by("layers").to_csv(self).encode())
+
+    def to_jsonl(self, path: str | os.PathLike[str]) -> None:
+        """Write what ``wsfast layers --json`` prints: a line of JSON for each text that was done.
+
+        The file is replaced as a whole: a reader never sees half of it.
+        """
+        write_whole(Path(path), shown_by("layers").to_jsonl(self).encode())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to `path`, a .npz file with JSON metadata and no pickle.
@@ -221,8 +218,37 @@ class LayerSensitivityResult:
         given["sites"] = storage.tuples(meta, "sites")
         return cls(**arrays, **given)
 
+    def __str__(self) -> str:
+        return shown_by("layers").to_text(self)
+
     def __repr__(self) -> str:
         return shown_by("layers").describe(self)
 
     def _repr_html_(self) -> str:
         return shown_by("layers").to_html(self)
+
+
+def columns(result: LayerSensitivityResult) -> dict[str, Any]:
+    """Give every S_i that is known; see :meth:`LayerSensitivityResult.to_frame`."""
+    S = result.per_word if result.batched else result.per_word[None]
+    position = result.position if result.batched else result.position[None]
+    known = tuple(axis.numpy() for axis in (~S.isnan()).nonzero(as_tuple=True))
+    text, layer, head, radius, place = known
+    found: dict[str, Any] = {}
+    if result.batched:
+        found["text"] = text
+    found["layer"] = np.array(result.layers)[layer]
+    if result.heads is not None:
+        found["head"] = np.array(result.heads)[head]
+    if result.perturbation == "ball":
+        found["radius"] = np.array(result.radius)[radius]
+    found["position"] = place
+    found["word"] = [result.words[t][i] for t, i in zip(text, place, strict=True)]
+    found["S_i"] = S[known].numpy()
+    if result.sites is not None:
+        found["site"] = [" ".join(map(str, result.sites[i])) for i in place]
+    found["worst"] = place == position[known[:-1]].numpy()
+    if result.control is not None:
+        median = result.control_quantiles((0.5,))[0]
+        found["S_control"] = (median if result.batched else median[None])[known[:-1]].numpy()
+    return found
