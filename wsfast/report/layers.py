@@ -17,9 +17,9 @@ from wsfast.report.digits import column, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.heat_map import HeatMap
 from wsfast.report.html import first_texts, html_table
-from wsfast.report.scope import of_layers
+from wsfast.report.scope import of_change
 from wsfast.report.sensitivity import shaded
-from wsfast.report.table import aligned, counted, extremes, in_part, printable
+from wsfast.report.table import aligned, counted, extremes, in_part, printable, shortened
 from wsfast.report.view import Row, View
 from wsfast.results.arrays import to_numpy
 from wsfast.results.axes import index, size
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from wsfast.results.layers import LayerSensitivityResult
 
 _AT = {"attention": "where the attention reads", "residual": "in the residual stream"}
+_MEASURED = {
+    "each": "single heads",
+    "concatenated": "all heads of single layers",
+    "projected": "the attention of single layers",
+}
+_LONGEST_NAME = 30  # of a model, which may be the path of a folder
 _PICTURES = ("heads", "words")
 _QUANTILES = (0.05, 0.5, 0.95)  # of the control, in JSON
 _MOST_LAYERS = 24  # in a repr, and of shaded words: a page of a thousand lines would be slow
@@ -99,6 +105,18 @@ def _place(result: LayerSensitivityResult) -> str:
     return "position" if result.sites is None else "site"
 
 
+def _scope(result: LayerSensitivityResult) -> list[str]:
+    """What S tells, in two lines."""
+    model = shortened(printable(result.info["model"]), _LONGEST_NAME)
+    measured = f"S of {_MEASURED[result.combine]} of {model}"
+    # A layer reads hidden states: there is no word to exchange beyond the first.
+    deeper = "; beyond layer 0 the vector of a row moves, not a word" if any(result.layers) else ""
+    return [
+        f"{measured}; a layer's sensitivity is not the model's",
+        f"{of_change(result.perturbation, result.info.get('rows', 'all'))}{deeper}",
+    ]
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 
@@ -109,7 +127,7 @@ def describe(result: LayerSensitivityResult) -> str:
         ", ".join(_about(result)),
         *table.incomplete(result.left_out, result.cut),
         *_median_lines(result),
-        *of_layers(result),
+        *_scope(result),
     ]
     body = "\n  ".join(lines)
     return f"LayerSensitivityResult({body})"
@@ -175,7 +193,7 @@ def lines(result: LayerSensitivityResult) -> list[str]:
         printable(result.texts[0]),
         *_cut(result),
         *aligned(cells, left),
-        *of_layers(result),
+        *_scope(result),
     ]
 
 
@@ -219,7 +237,7 @@ def to_html(result: LayerSensitivityResult) -> str:
     note = "; ".join(
         [
             f"(words: S_i{means}{at}, shades relative, from the smallest of a layer to its largest",
-            *of_layers(result),
+            *_scope(result),
         ]
     )
 
@@ -278,17 +296,25 @@ def save_figure(result: LayerSensitivityResult, path: str | Path) -> None:
 
 def _heads(result: LayerSensitivityResult, text: int | None, radius: int) -> HeatMap:
     """Layers × heads; where heads are taken together they are one column."""
-    of = "S"
     if text is not None or not result.batched:
         result = _alone(result, text or 0)
     values, shuffled = result.value, _shuffled(result)
+    over = shuffled is not None
     if shuffled is not None:
-        values, of = values / shuffled, "S over S of shuffled weights"
+        values = values / shuffled
     values = values[..., radius]
     if result.batched:
-        values, of = values.nanquantile(0.5, 0), f"{of}, median over texts"
-    columns = [result.combine] if result.heads is None else list(map(str, result.heads))
-    return _map(result, to_numpy(values), columns, radius, ("head", of))
+        values = values.nanquantile(0.5, 0)
+    return _map(
+        result,
+        to_numpy(values),
+        radius,
+        columns=[result.combine] if result.heads is None else list(map(str, result.heads)),
+        of_columns="head" if result.heads else "all heads",
+        of_values="S / shuffled" if over else "S",
+        of="S over S of shuffled weights" if over else "S",
+        about=["median over texts"] if result.batched else [],
+    )
 
 
 def _words(result: LayerSensitivityResult, text: int | None, radius: int) -> HeatMap:
@@ -296,31 +322,45 @@ def _words(result: LayerSensitivityResult, text: int | None, radius: int) -> Hea
     one = _alone(result, _done(result)[0] if text is None else text)
     values = to_numpy(one.per_word[..., radius, :].nanmean(1))
     moved = np.nonzero(~np.isnan(values).all(0))[0].tolist()
-    of = "S_i, mean over heads" if one.heads else "S_i"
-    name = "word" if one.sites is None else "site"
-    return _map(one, values[:, moved], [one.words[0][i] for i in moved], radius, (name, of))
+    return _map(
+        one,
+        values[:, moved],
+        radius,
+        columns=[one.words[0][i] for i in moved],
+        of_columns="word" if one.sites is None else "site",
+        of_values="S_i",
+        of="S_i, mean over heads" if one.heads else "S_i",
+        about=[],
+    )
 
 
 def _map(
     result: LayerSensitivityResult,
     values: np.ndarray[Any, Any],
-    columns: list[str],
     radius: int,
-    names: tuple[str, str],
+    *,
+    columns: list[str],
+    of_columns: str,
+    of_values: str,
+    of: str,
+    about: list[str],
 ) -> HeatMap:
     known = not np.isnan(values).all()
     best = divmod(int(np.nanargmax(values)), len(columns)) if known else None
-    largest = f"up to {significant(float(values[best]), 4)}" if best else "none is known"
-    at = f", {_radius_name(result)} {name}" if (name := _radii(result)[radius]) else ""
+    if name := _radii(result)[radius]:
+        about = [*about, f"{_radius_name(result)} {name}"]
+    about = [*about, f"up to {significant(float(values[best]), 4)}" if best else "none is known"]
+    # The lines of the text would be too long for a picture of a few columns.
+    scope = "\n".join(_scope(result)).replace("; ", "\n")
     return HeatMap(
         values=values,
         rows=list(map(str, result.layers)),
         columns=columns,
         best=best,
-        title="\n".join([f"{names[1]}: {largest}{at}", *of_layers(result)]),
+        title=f"{of}\n{', '.join(about)}\n{scope}",
         of_rows="layer",
-        of_columns=names[0],
-        of_values=names[1],
+        of_columns=of_columns,
+        of_values=of_values,
     )
 
 
