@@ -177,7 +177,7 @@ def _median_lines(result: LayerSensitivityResult) -> list[str]:
 
 
 def to_text(result: LayerSensitivityResult) -> str:
-    """What ``wsfast layers`` prints of the first texts."""
+    """Tables of the first texts."""
     if not result.batched:
         return "\n".join(lines(result))
     return table.first_texts(

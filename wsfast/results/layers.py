@@ -38,7 +38,7 @@ class LayerSensitivityResult:
     T texts, L layers, H heads and R radii give leading axes (T?, L, H, R); that of the texts only
     if a list was given. H is 1 where the heads of a layer are taken together, R where nothing is
     searched. A layer's sensitivity is not the model's, and a search gives a lower bound. ``print``
-    shows what ``wsfast layers`` shows of the first ten texts.
+    shows tables of the first ten texts.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class LayerSensitivityResult:
         return drawn
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write what ``wsfast layers --csv`` prints: a row for each S_i that is known.
+        """Write a row of CSV for each S_i that is known.
 
         Its columns are those of :meth:`to_frame`, and the number of the text. The file is replaced
         as a whole: a reader never sees half of it.
@@ -182,7 +182,7 @@ class LayerSensitivityResult:
         write_whole(Path(path), shown_by("layers").to_csv(self).encode())
 
     def to_jsonl(self, path: str | os.PathLike[str]) -> None:
-        """Write what ``wsfast layers --json`` prints: a line of JSON for each text that was done.
+        """Write a line of JSON for each text that was done.
 
         The file is replaced as a whole: a reader never sees half of it.
         """
