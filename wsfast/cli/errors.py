@@ -17,7 +17,7 @@ _WRITTEN = {
 }
 _ARGUMENTS = (
     "candidates", "column", "draws", "file", "layer", "max_tokens", "model", "out", "position",
-    "radius", "replace", "seed", "tokens", "weight_fn",
+    "radius", "replace", "seed", "through_model", "tokens", "weight_fn",
 )  # fmt: skip
 _FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
 _GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")

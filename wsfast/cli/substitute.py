@@ -54,6 +54,10 @@ def add_to(commands: arguments.Commands) -> None:
     search.add_argument(
         "--harmless", action="store_true", help="print those that change it least instead"
     )
+    search.add_argument(
+        "--through-model", type=arguments.positive, metavar="K", help="run the first K of them "
+        "through the whole model, and print how much its pooled output changes",
+    )  # fmt: skip
 
     output = parser.add_argument_group("output")
     form = output.add_mutually_exclusive_group()
@@ -89,7 +93,7 @@ def _run(args: argparse.Namespace) -> int:
     all_found = []
 
     def do(number: int, text: str) -> str:
-        _check_length(args, text)
+        max_tokens = _kept(args, batch, number, text)
         found = wsfast.substitute(
             text,
             args.model,
@@ -99,7 +103,8 @@ def _run(args: argparse.Namespace) -> int:
             largest=not args.harmless,
             tokens=args.tokens,
             replace=args.replace,
-            max_tokens=args.max_tokens,
+            through_model=args.through_model,
+            max_tokens=max_tokens,
             draws=args.draws,
             seed=args.seed,
         )
@@ -121,15 +126,24 @@ def _run(args: argparse.Namespace) -> int:
     return status
 
 
-def _check_length(args: argparse.Namespace, text: str) -> None:
-    """Refuse a text that --max-tokens would cut where --long does not let it."""
-    if args.max_tokens is None or args.long == "cut":
-        return
-    import wsfast
+def _kept(args: argparse.Namespace, batch: Batch, number: int, text: str) -> int | None:
+    """How many tokens of a text are kept, of one that --long lets be cut; None: all."""
+    if args.through_model is None and (args.max_tokens is None or args.long == "cut"):
+        return args.max_tokens  # type: ignore[no-any-return]
+    from wsfast.text.embed import embedder_of, text_of
+    from wsfast.text.score import room
     from wsfast.text.tokens import check_room
 
     # The table of words has no positions: a text of any length has its rows there.
-    check_room(0, len(wsfast.embed(text, args.model, "words", scale=False)), args.max_tokens)
+    layer = "words" if args.through_model is None else 0
+    embedder = embedder_of(args.model, layer, scale=False)
+    encoding = embedder.encode(text_of("texts[0]", text))
+    kept = room(encoding, args.max_tokens, embedder.limit)
+    if args.long != "cut":
+        check_room(0, encoding.count, kept)
+    elif kept not in (encoding.count, args.max_tokens):
+        batch.say_cut(number, encoding.count, kept)
+    return max(kept, 1)  # a text without tokens is refused later, with a message of its own
 
 
 def _shown(args: argparse.Namespace, number: int, found: Replacements, batch: Batch) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
@@ -16,7 +17,7 @@ from wsfast.report import html
 from wsfast.report.digits import column, percent, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.html import html_table, small
-from wsfast.report.scope import OTHER_ROWS, of_changes
+from wsfast.report.scope import OF_POOLED, OTHER_ROWS, of_changes
 from wsfast.report.substitution import next_best, save_figure
 from wsfast.report.table import aligned, counted, printable
 from wsfast.results.arrays import to_numpy
@@ -24,7 +25,10 @@ from wsfast.results.arrays import to_numpy
 if TYPE_CHECKING:
     from wsfast.results.replacements import Replacement, Replacements
 
-CSV_COLUMNS = ("text", "rank", "position", "old", "new", "value", "distance", "replaced", "rows")
+CSV_COLUMNS = (
+    "text", "rank", "position", "old", "new", "value", "distance", "replaced", "rows",
+    "model_change",
+)  # fmt: skip
 _SHOWN = 5  # replacements in a repr
 _SHOWN_IN_HTML = 10
 _MOST_IN_REPR = 80  # characters of the text there
@@ -47,8 +51,8 @@ def describe(found: Replacements) -> str:
 
 
 def table(rows: Sequence[Replacement]) -> str:
-    """Columns rank (from 1), position, old word, new word, change and distance."""
-    lines = [["rank", "position", "word", "", "new word", _change(rows), "distance"]]
+    """Columns rank (from 1), position, old word, new word, change, distance; the model's change."""
+    lines = [["rank", "position", "word", "", "new word", *_figures(rows)]]
     lines += [[rank, at, old, "->", new, *rest] for rank, at, old, new, *rest in _cells(rows)]
     return "\n".join(aligned(lines, {2, 3, 4}))
 
@@ -62,7 +66,11 @@ def attained_lines(found: Replacements) -> list[str]:
     left = [counted(split, "word") + " of several tokens"] if split else []
     left += [counted(punctuation, "punctuation mark")] if punctuation else []
     left += [counted(unmatched, "word") + " of as many tokens as no candidate"] if unmatched else []
-    return [*_attained(found), *([f"not replaced: {', '.join(left)}"] if left else [])]
+    return [
+        *_attained(found),
+        *_through_model(found),
+        *([f"not replaced: {', '.join(left)}"] if left else []),
+    ]
 
 
 def _attained(found: Replacements) -> list[str]:
@@ -85,21 +93,50 @@ def _attained(found: Replacements) -> list[str]:
     ]
 
 
-def _change(rows: Sequence[Replacement]) -> str:
-    """What the column of values is headed with."""
-    return "change" if rows[0].rows == "all" else "change of other rows"
+def _through_model(found: Replacements) -> list[str]:
+    """What the model's change is of, and how far the two orders agree; nothing where none was run.
+
+    A correlation over the ends of a ranking is not that of all words, which is said beside it.
+    """
+    count = sum(map(_was_run, found.replacements))
+    if not count:
+        return []
+    lines = [f"model change: {OF_POOLED}"]
+    if not math.isnan(found.model_correlation):
+        lines.append(
+            f"rank correlation of both changes: {found.model_correlation:.2f} over the {count} "
+            "that were run, one end of the ranking: not that of all words"
+        )
+    return lines
+
+
+def _was_run(row: Replacement) -> bool:
+    return not math.isnan(row.model_change)
+
+
+def _figures(rows: Sequence[Replacement]) -> list[str]:
+    """What the columns of figures are headed with."""
+    change = "change" if rows[0].rows == "all" else "change of other rows"
+    return [change, "distance", *(["model change"] if any(map(_was_run, rows)) else [])]
 
 
 def _arrow(row: Replacement) -> str:
-    return f"{row.old} -> {row.new} at position {row.position}: {significant(row.value, 4)}"
+    change = f"{row.old} -> {row.new} at position {row.position}: {significant(row.value, 4)}"
+    model = f", of the model {significant(row.model_change, 4)}" if _was_run(row) else ""
+    return change + model
 
 
 def _cells(rows: Sequence[Replacement]) -> list[tuple[str, ...]]:
     values = column([row.value for row in rows], 4)
-    distances = column([row.distance for row in rows], 3)
+    figures = [values, column([row.distance for row in rows], 3)]
+    if any(map(_was_run, rows)):
+        changes = column([row.model_change for row in rows], 4)
+        figures.append(
+            [cell if _was_run(row) else "" for row, cell in zip(rows, changes, strict=True)]
+        )
     return [
-        (str(rank), str(row.position), printable(row.old), printable(row.new), value, distance)
-        for rank, (row, value, distance) in enumerate(zip(rows, values, distances, strict=True), 1)
+        (str(rank), str(row.position), printable(row.old), printable(row.new), *cells)
+        for rank, (row, *cells) in enumerate(zip(rows, *figures, strict=True), 1)
     ]
 
 
@@ -122,10 +159,11 @@ def json_line(text: int, found: Replacements) -> str:
     """One line of JSON for text number `text`; NaN becomes null.
 
     Keys: text; replacements (position, old, new, value, distance, replaced: the text with the
-    replacement in it, rows: "all", or "others" where the value is of the other words alone), in
-    order; left_out (split, punctuation, unmatched: words not replaced); share_attained,
-    share_attained_at_distance, and both as gap, gap_at_distance, as version 0.1 called them; S (the
-    worst case over the ball; with draws, the mean), radius (of that ball); model, layer, info.
+    replacement in it, rows: "all", or "others" where the value is of the other words alone,
+    model_change: null where the model was not run), in order; model_correlation; left_out (split,
+    punctuation, unmatched: words not replaced); share_attained, share_attained_at_distance, and
+    both as gap, gap_at_distance, as version 0.1 called them; S (the worst case over the ball; with
+    draws, the mean), radius (of that ball); model, layer, info.
     """
     ball = found.sensitivity
     attained, at_distance = (
@@ -134,6 +172,7 @@ def json_line(text: int, found: Replacements) -> str:
     record = {
         "text": text,
         "replacements": [_record(row) for row in found.replacements],
+        "model_correlation": finite(found.model_correlation),
         "left_out": found.left_out._asdict(),
         "share_attained": attained,
         "share_attained_at_distance": at_distance,
@@ -151,8 +190,8 @@ def json_line(text: int, found: Replacements) -> str:
 def _record(row: Replacement) -> dict[str, Any]:
     cells = row._asdict()
     cells |= {"value": finite(row.value), "distance": finite(row.distance)}
-    replaced, rows = cells.pop("text"), cells.pop("rows")
-    return {**cells, "replaced": replaced, "rows": rows}
+    replaced, rows, model = (cells.pop(name) for name in ("text", "rows", "model_change"))
+    return {**cells, "replaced": replaced, "rows": rows, "model_change": finite(model)}
 
 
 # -- HTML ------------------------------------------------------------------------------------------
@@ -171,7 +210,7 @@ def page(all_found: Sequence[Replacements]) -> str:
 
 def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
     text = found.embedded.text
-    names = ["rank", "position", "word", "new word", _change(rows), "distance"]
+    names = ["rank", "position", "word", "new word", *_figures(rows)]
     again = len(text) <= _MOST_CHARACTERS
     lines = [
         [*cells, *([printable(row.text)] if again else [])]

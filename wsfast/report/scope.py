@@ -35,6 +35,8 @@ def of_change(kind: str, rows: str) -> str:
 
 OTHER_ROWS = "of the rows of the other words alone, by the definition on the text embedded again"
 
+OF_POOLED = "of the whole model's last hidden state, its mean over the tokens that are not special"
+
 
 def of_changes(info: dict[str, Any]) -> list[str]:
     """Say what the changes of a substitution tell, from its `info`, in one line or two."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from wsfast._extras import import_extra
 from wsfast._warn import warn
+from wsfast.results.rank_correlation import rank_correlation
 from wsfast.results.shown import shown_by
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ class Replacement(NamedTuple):
     rows : {"all", "others"}
         Which rows of φ(X') - φ(X) the value is of: all, or with ``replace="rewrite"`` those of the
         other words alone. Values of the two kinds do not compare.
+    model_change : float
+        With `through_model`, the relative change of the whole model's pooled output, see
+        :func:`wsfast.substitute`. NaN where the text was not run, or has become too long for the
+        model.
     """
 
     position: int
@@ -49,6 +55,7 @@ class Replacement(NamedTuple):
     distance: float
     text: str
     rows: str = "all"
+    model_change: float = math.nan
 
 
 class LeftOut(NamedTuple):
@@ -109,6 +116,17 @@ class Replacements:
     embedded: Embedded
     sensitivity: SensitivityResult | None
     sensitivity_at_distance: SensitivityResult | None
+
+    @property
+    def model_correlation(self) -> float:
+        """Spearman's rank correlation of `value` and `model_change`, where the model was run.
+
+        Ties have their mean rank; NaN for fewer than 3 replacements. **The range is truncated**:
+        those run are one end of the ranking, and their correlation is not that of all words, see
+        :func:`wsfast.substitute`.
+        """
+        run = [row for row in self.replacements if not math.isnan(row.model_change)]
+        return rank_correlation([row.value for row in run], [row.model_change for row in run])
 
     @property
     def gap(self) -> float:

@@ -72,8 +72,10 @@ def layer_sensitivity(
     each head is verified by the model's own code, in float64.
 
     **A layer's sensitivity is not the model's.** It does not tell how the output of the whole model
-    changes; and beyond the first layer it is the vector of a row that moves, not a word of the
-    text, whose exchange would move all rows.
+    changes: over random words put into three reviews, the change of a first layer of MiniLM had a
+    rank correlation (Spearman) of 0.2 to 0.3 with that of the pooled output. And beyond the first
+    layer it is the vector of a row that moves, not a word of the text, whose exchange would move
+    all rows. :func:`wsfast.substitute` runs words through the whole model (`through_model`).
 
     Parameters
     ----------

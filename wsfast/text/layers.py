@@ -140,6 +140,13 @@ class Layers:
             )
         return states[layer][0]
 
+    def last(self, inputs: dict[str, list[int]]) -> Tensor:
+        """The last hidden state (n, d) of one text; of a model with a head, what the head reads."""
+        output = run(self._twin, inputs, collect=True)
+        last: Tensor | None = getattr(output, _LAST, None)
+        states: tuple[Tensor, ...] = output.hidden_states
+        return (states[-1] if last is None else last)[0]
+
     def _stop(self, inputs: dict[str, list[int]], layer: int) -> Stop | None:
         with _finding:
             if self._encoder not in _found:

@@ -70,9 +70,16 @@ class Loaded:
         return table[torch.tensor(ids, device=table.device)]
 
     def state(self, inputs: dict[str, list[int]], layer: int) -> Tensor:
+        return self._of_layers().state(inputs, layer)
+
+    def last(self, inputs: dict[str, list[int]]) -> Tensor:
+        """The last hidden state (n, d) of one text."""
+        return self._of_layers().last(inputs)
+
+    def _of_layers(self) -> Layers:
         with self._lock:
             self._layers = self._layers or Layers(self.model)
-        return self._layers.state(inputs, layer)
+            return self._layers
 
 
 class _Named:
@@ -125,10 +132,13 @@ def load(model: Model) -> tuple[Any, Any]:
     TypeError, ValueError, OSError
         If there is no such model.
     """
-    if isinstance(model, str):
-        loaded = named(model).loaded
-        return loaded.model, loaded.tokenizer
-    return _pair(model)
+    found = loaded(model)
+    return found.model, found.tokenizer
+
+
+def loaded(model: Model) -> Loaded:
+    """The whole model; of a name, the same object as long as the model is kept."""
+    return named(model).loaded if isinstance(model, str) else Loaded(*_pair(model))
 
 
 def source(model: Model, layer: int | str) -> tuple[Source, str]:
@@ -140,8 +150,8 @@ def source(model: Model, layer: int | str) -> tuple[Source, str]:
         found = named(model)
         light = found.local if layer in (0, "words") else None
         return light or found.loaded, model
-    encoder, tokenizer = _pair(model)
-    return Loaded(encoder, tokenizer), name_of(model, encoder)
+    given = loaded(model)
+    return given, name_of(model, given.model)
 
 
 def name_of(model: Model, encoder: Any) -> str:
