@@ -115,6 +115,7 @@ def test_json_holds_the_figures_of_the_library(capsys, words):
             "distance": row.distance,
             "replaced": row.text,
             "rows": "all",
+            "model_change": None,
         }
         for row in found.replacements
     ]
@@ -356,8 +357,6 @@ def test_bad_candidates(capsys, tmp_path):
 
 def test_help_names_every_option(capsys):
     out = run(capsys, "substitute", "--help")[1]
-    options = (
-        "file column long position top candidates tokens harmless json csv html plot no-progress"
-    )
+    options = "file column long position top through-model candidates tokens harmless json csv html plot no-progress"
     for option in [*options.split(), "model", "max-tokens", "draws", "seed"]:
         assert f"--{option}" in out

@@ -494,10 +494,13 @@ def test_old_names_warn_at_the_users_line(few, old, new):
 def test_frame(few):
     frame = few.to_frame()
     assert list(frame.columns) == list(Replacement._fields)
-    assert list(frame.itertuples(index=False, name=None)) == few.replacements
+    assert frame.pop("model_change").isna().all()
+    rows = [row[:-1] for row in few.replacements]
+    assert list(frame.itertuples(index=False, name=None)) == rows
 
 
 def test_replacement_is_a_tuple(few):
     row = few.replacements[0]
     assert row == Replacement(*row)
-    assert row._fields == ("position", "old", "new", "value", "distance", "text", "rows")
+    known = ("position", "old", "new", "value", "distance", "text", "rows", "model_change")
+    assert row._fields == known
