@@ -357,6 +357,9 @@ def test_bad_candidates(capsys, tmp_path):
 
 def test_help_names_every_option(capsys):
     out = run(capsys, "substitute", "--help")[1]
-    options = "file column long position top through-model candidates tokens harmless json csv html plot no-progress"
+    options = (
+        "file column long position top through-model candidates tokens harmless json csv html plot "
+        "no-progress"
+    )
     for option in [*options.split(), "model", "max-tokens", "draws", "seed"]:
         assert f"--{option}" in out
