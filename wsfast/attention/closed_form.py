@@ -82,11 +82,10 @@ def squared_norms(
 
     Of all rows or, without `own`, of the rows j ≠ i.
     """
-    t, mean_u, r, u = state.moves(delta)
-    index = state.index[:, None, None].expand(-1, delta.shape[1], 1)
-    c_u = _along(state, u, mean_u)
-    alpha, q = pair_change(state, t)
-    u2 = u.square().sum(-1, keepdim=True)
+    by = state.moves(delta)
+    c_u = _along(state, by.u, by.mean)
+    alpha, q = pair_change(state, by.t)
+    u2 = by.u.square().sum(-1, keepdim=True)
     c2 = state.c2[:, None]
     norm2 = q.square() * c2 + 2 * q * alpha * c_u + alpha.square() * u2
     reach2 = torch.maximum(c2, (state.reach[:, None] * state.inv_b[:, None]).square())
@@ -94,12 +93,10 @@ def squared_norms(
     if not own:
         return norm2.sum(-1), size
 
-    weight, change = own_attention(state, r)
-    moved = change @ state.words
-    alpha_u = weight.gather(-1, index) * u
+    moved, alpha_u = _own_change(state, by)
     own_norm2 = (moved + alpha_u).square().sum(-1)
     own_size = moved.square().sum(-1) + alpha_u.square().sum(-1)
-    size = (size + own_size).masked_fill(doubtful(state, r), torch.inf)
+    size = (size + own_size).masked_fill(doubtful(state, by.r), torch.inf)
     return norm2.sum(-1) + own_norm2, size
 
 
@@ -121,9 +118,15 @@ def along_differences(state: PositionState, u: Tensor) -> Tensor:
 
 def own_row(state: PositionState, by: Moves) -> Tensor:
     """The change of row i (P, s, d)."""
+    moved, alpha_u = _own_change(state, by)
+    return moved + alpha_u
+
+
+def _own_change(state: PositionState, by: Moves) -> tuple[Tensor, Tensor]:
+    """What the words and u add to the change of row i, (P, s, d) each."""
     weight, change = own_attention(state, by.r)
     index = state.index[:, None, None].expand(-1, by.u.shape[1], 1)
-    return change @ state.words + weight.gather(-1, index) * by.u
+    return change @ state.words, weight.gather(-1, index) * by.u
 
 
 def deltas(state: PositionState, delta: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from wsfast.attention.softmax import capped
 from wsfast.attention.weight_fn import WeightFn
 
 NEVER = -1e30
@@ -68,11 +69,11 @@ class HeadCore(Core):
         return self.sink is None
 
     def scores(self, rows: Tensor) -> Tensor:
-        scores = self.capped(self.raw(rows))
+        scores = capped(self.cap, self.raw(rows))
         return scores if self.bias is None else scores + self.bias[rows]
 
     def scores_of(self, words: Tensor) -> Tensor:
-        scores = self.capped(self.raw_of(words))
+        scores = capped(self.cap, self.raw_of(words))
         return scores if self.bias is None else scores + self.bias[:, words].mT
 
     def raw(self, rows: Tensor) -> Tensor:
@@ -82,9 +83,6 @@ class HeadCore(Core):
     def raw_of(self, words: Tensor) -> Tensor:
         """q_j·k_l (p, n) that every row gives to `words` (p,)."""
         return self.keys[words] @ self.queries.mT
-
-    def capped(self, raw: Tensor) -> Tensor:
-        return raw if self.cap is None else self.cap * torch.tanh(raw / self.cap)
 
     def with_sink(self, rest: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
         if self.sink is None:

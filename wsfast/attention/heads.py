@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from wsfast.attention.softmax import capped
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -24,12 +26,8 @@ class Heads:
 
     def scores(self) -> Tensor:
         """(H, n, n), -inf where a word is not seen."""
-        scores = self.capped(self.queries @ self.keys.mT)
+        scores = capped(self.cap, self.queries @ self.keys.mT)
         return scores if self.bias is None else scores + self.bias
-
-    def capped(self, products: Tensor) -> Tensor:
-        """From q·k to scores without bias."""
-        return products if self.cap is None else self.cap * torch.tanh(products / self.cap)
 
     def attention(self, hidden: Tensor | None = None) -> Tensor:
         """Weights (H, n, n); nobody attends to the words where `hidden` (…, n) is True."""

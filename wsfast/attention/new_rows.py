@@ -15,7 +15,7 @@ from torch import Tensor
 from wsfast.attention.core import NEVER
 from wsfast.attention.heads import Heads
 from wsfast.attention.rows import RowStatistics, left_top_out, log_odds
-from wsfast.attention.softmax import capped_change, sigmoid_change, softmax_change
+from wsfast.attention.softmax import capped, capped_change, sigmoid_change, softmax_change
 from wsfast.attention.weight_fn import WeightFn
 
 
@@ -87,7 +87,7 @@ def _other_rows(rows: HeadRows, new: NewRows, is_own: Tensor) -> Tensor:
     heads, index = rows.heads, new.at
     raw = heads.keys[..., index, :] @ heads.queries.mT
     t = capped_change(heads.cap, raw, new.by_key @ heads.queries.mT)
-    score = heads.capped(raw)
+    score = capped(heads.cap, raw)
     score = _bounded(score if heads.bias is None else score + heads.bias[..., index].mT)
     top, top_score, rest = (x[..., None, :] for x in rows.statistics)
     is_top = top == index[:, None]
@@ -110,7 +110,7 @@ def _own_row(heads: Heads, new: NewRows, is_own: Tensor) -> Tensor:
     by = new.by_query @ heads.keys.mT + torch.where(is_own, at_own, 0.0)
     still = None if heads.sinks is None else torch.zeros_like(heads.sinks)
     r = _with_sink(capped_change(heads.cap, raw, by), still)
-    score = heads.capped(raw)
+    score = capped(heads.cap, raw)
     score = _bounded(score if heads.bias is None else score + heads.bias[..., index, :])
     score = _with_sink(score, heads.sinks)
     unseen = score <= NEVER / 2

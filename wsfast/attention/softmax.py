@@ -35,8 +35,13 @@ def softmax_change(logit: Tensor, a: Tensor, moved: Tensor) -> tuple[Tensor, Ten
     return weight, torch.where(small, a * (em - mean) / (1 + mean), weight - a)
 
 
+def capped(cap: float | None, raw: Tensor) -> Tensor:
+    """cap · tanh(s / cap) of scores, or the scores themselves."""
+    return raw if cap is None else cap * torch.tanh(raw / cap)
+
+
 def capped_change(cap: float | None, raw: Tensor, by: Tensor) -> Tensor:
-    """cap(raw + by) - cap(raw), where cap(s) = cap · tanh(s / cap), or s itself."""
+    """How `capped` scores change as `raw` ones change by `by`."""
     if cap is None:
         return by
     # cap · tanh(s / cap) is 2 cap σ(2s / cap) but for a constant.

@@ -28,9 +28,6 @@ from wsfast.search.search import Search
 
 SOFTMAX = WeightFn("softmax")
 
-COMBINE = ("each", "concatenated", "projected")
-"""What is measured of the heads of a layer: each, all side by side, or what W_O makes of them."""
-
 
 class HeadsMap(FeatureMap):
     """Heads of a layer side by side, (B, n, h d_v), or what W_O makes of them, (B, n, d).
@@ -71,6 +68,17 @@ class HeadsMap(FeatureMap):
         """`LayerInput.matrix` of the heads, (d, h, D)."""
         return self.given.matrix[:, self.heads]
 
+    @cached_property
+    def _factors(self) -> tuple[Tensor, Tensor] | None:
+        """An orthonormal basis (d, r) of what the heads see, and `matrix` in it, (r, h, D).
+
+        None where they see all d dimensions.
+        """
+        if not self.given.linear or self.matrix[0].numel() >= len(self.matrix):
+            return None
+        basis, inside = torch.linalg.qr(self.matrix.flatten(1))
+        return basis, inside.unflatten(1, self.matrix.shape[1:])
+
     def objective(self, heads: HeadStates, sites: Sites, engine: Engine) -> HeadsObjective:
         """What is searched at the places, of the `heads` of this map."""
         linear = self.given.linear
@@ -81,6 +89,7 @@ class HeadsMap(FeatureMap):
             moves=self.matrix.to(heads.dtype) if linear else self.moves,
             d=self.given.X.shape[1],
             lead=self.lead(sites),
+            factors=self._factors,
         )
 
     def lead(self, sites: Sites) -> Tensor | None:
@@ -106,10 +115,20 @@ class HeadsMap(FeatureMap):
                 yield HeadsText(self, X, engine, budget)
 
 
-class HeadText(ClosedFormText):
-    """The text that a layer was captured on, under one of its heads."""
+class _OfLayer(PreparedText):
+    """The text that a layer was captured on."""
 
     map: HeadsMap
+
+    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+        return self.map.lead(sites)
+
+    def search_dtype(self, radius: float) -> torch.dtype:
+        return self.map.search_dtype(radius)
+
+
+class HeadText(_OfLayer, ClosedFormText):
+    """The text that a layer was captured on, under one of its heads."""
 
     @property
     def weight_fn(self) -> WeightFn:
@@ -162,17 +181,9 @@ class HeadText(ClosedFormText):
         heads = SideBySide((self.searched(sites, dtype),))
         return self.map.objective(heads, sites, self.engine)
 
-    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
-        return self.map.lead(sites)
 
-    def search_dtype(self, radius: float) -> torch.dtype:
-        return self.map.search_dtype(radius)
-
-
-class HeadsText(PreparedText):
+class HeadsText(_OfLayer):
     """The text that a layer was captured on, under several of its heads at once."""
-
-    map: HeadsMap
 
     @cached_property
     def of_heads(self) -> list[HeadText]:
@@ -222,9 +233,3 @@ class HeadsText(PreparedText):
             at_once = max(1, self.budget // (4 * 8 * wide))
             heads = Projected.of(single, self.map.W_O.to(dtype), at_once)
         return self.map.objective(heads, sites, self.engine)
-
-    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
-        return self.map.lead(sites)
-
-    def search_dtype(self, radius: float) -> torch.dtype:
-        return self.map.search_dtype(radius)

@@ -20,10 +20,6 @@ class HeadStates(Protocol):
     """Heads at P places, and what of their changes is searched."""
 
     @property
-    def places(self) -> int:
-        """P."""
-
-    @property
     def dtype(self) -> torch.dtype:
         """In which it is evaluated."""
 
@@ -39,10 +35,6 @@ class SideBySide:
     """Σ of the squared changes of the heads."""
 
     states: tuple[HeadState | HeadSiteState, ...]
-
-    @property
-    def places(self) -> int:
-        return len(self.states[0].word)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,10 +93,6 @@ class Projected:
         return cls(states, W_O, torch.cat(parts))
 
     @property
-    def places(self) -> int:
-        return len(self.states[0].word)
-
-    @property
     def dtype(self) -> torch.dtype:
         return self.W_O.dtype
 
@@ -153,10 +141,12 @@ class HeadsObjective(Objective):
     moves: Tensor | Moves  # a matrix (d, h, D) where it is linear
     d: int
     lead: Tensor | None = None
+    # An orthonormal basis (d, r) of what the heads see of a word's change, and `moves` in it.
+    factors: tuple[Tensor, Tensor] | None = None
 
     @property
     def places(self) -> int:
-        return self.heads.places
+        return len(self.at)
 
     @property
     def width(self) -> int:
@@ -184,12 +174,10 @@ class HeadsObjective(Objective):
 
     def small(self) -> Small | None:
         """What one head sees of a change: 2 d_k + d_v dimensions, of which nothing is lost."""
-        if not isinstance(self.moves, Tensor) or self.moves[0].numel() >= self.d:
+        if self.factors is None:
             return None
-        basis, inside = torch.linalg.qr(self.moves.double().flatten(1))
-        moves = inside.to(self.dtype).unflatten(1, self.moves.shape[1:])
-        small = replace(self, moves=moves, d=len(moves), lead=None)
-        basis = basis.to(self.dtype)
+        basis, moves = (one.to(self.dtype) for one in self.factors)
+        small = replace(self, moves=moves, d=len(moves), lead=None, factors=None)
         return Small(small, of_each_word(basis, self.at.shape[1]), lossless=True)
 
 
