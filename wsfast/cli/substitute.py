@@ -130,20 +130,17 @@ def _kept(args: argparse.Namespace, batch: Batch, number: int, text: str) -> int
     """How many tokens of a text are kept, of one that --long lets be cut; None: all."""
     if args.through_model is None and (args.max_tokens is None or args.long == "cut"):
         return args.max_tokens  # type: ignore[no-any-return]
+    from wsfast.text.batch import fitted
     from wsfast.text.embed import embedder_of, text_of
-    from wsfast.text.score import room
-    from wsfast.text.tokens import check_room
 
     # The table of words has no positions: a text of any length has its rows there.
     layer = "words" if args.through_model is None else 0
     embedder = embedder_of(args.model, layer, scale=False)
     encoding = embedder.encode(text_of("texts[0]", text))
-    kept = room(encoding, args.max_tokens, embedder.limit)
-    if args.long != "cut":
-        check_room(0, encoding.count, kept)
-    elif kept not in (encoding.count, args.max_tokens):
-        batch.say_cut(number, encoding.count, kept)
-    return max(kept, 1)  # a text without tokens is refused later, with a message of its own
+    kept, cut = fitted(0, encoding, args.max_tokens, embedder.limit, args.long)
+    if cut is not None:
+        batch.say_cut(number, *cut)
+    return max(kept.count, 1)  # a text without tokens is refused later, with a message of its own
 
 
 def _shown(args: argparse.Namespace, number: int, found: Replacements, batch: Batch) -> str:

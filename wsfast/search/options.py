@@ -31,6 +31,27 @@ class SearchOptions(NamedTuple):
     sites: list[Site] | None = None  # that were asked for; None: single words
 
 
+class Effort(NamedTuple):
+    """How hard to look, whatever the texts."""
+
+    seed: int
+    starts: int
+    max_steps: int
+    tol: float
+    memory_budget: int
+
+
+def effort(*, memory_budget: Any, seed: Any, starts: Any, max_steps: Any, tol: Any) -> Effort:
+    """What a user says of it, checked."""
+    return Effort(
+        seed=_values.seed(seed),
+        starts=integer("starts", starts, low=1),
+        max_steps=integer("max_steps", max_steps, low=1),
+        tol=number("tol", tol, low=0),
+        memory_budget=integer("memory_budget", memory_budget, low=1),
+    )
+
+
 def search_options(
     inputs: Inputs,
     *,
@@ -52,15 +73,14 @@ def search_options(
                 f"radius must be from {_RATIO[0]:g} to {_RATIO[1]:g} times the size of X, got "
                 f"{radius:.3g} for {size:.3g} in text {b}"
             )
+    checked = effort(
+        memory_budget=memory_budget, seed=seed, starts=starts, max_steps=max_steps, tol=tol
+    )
     return SearchOptions(
         places=chosen,
         sites=sites,
         radius=radius,
-        seed=_values.seed(seed),
-        starts=integer("starts", starts, low=1),
-        max_steps=integer("max_steps", max_steps, low=1),
-        tol=number("tol", tol, low=0),
-        memory_budget=integer("memory_budget", memory_budget, low=1),
+        **checked._asdict(),
     )
 
 

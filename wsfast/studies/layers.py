@@ -35,8 +35,8 @@ class LayerQuestion:
     draws: int  # of shuffled weights
     backend: str | None
 
-    def maps(self, layer: AttentionLayer) -> list[HeadsMap]:
-        """What is measured of a layer.
+    def heads_of(self, layer: AttentionLayer) -> list[int]:
+        """Numbers of the heads that are measured of a layer.
 
         Raises
         ------
@@ -49,14 +49,19 @@ class LayerQuestion:
             raise ValueError(
                 f"heads must be from 0 to {count - 1} in layer {layer.number}, got {max(heads)}"
             )
-        given = LayerInput(layer, self.at)
+        return heads
+
+    def maps(self, layer: AttentionLayer) -> list[HeadsMap]:
+        """What is measured of a layer: one map for each entry of the axis of heads."""
+        given, heads = LayerInput(layer, self.at), self.heads_of(layer)
         if self.combine == "each":
             return [HeadsMap(given, [head]) for head in heads]
         return [HeadsMap(given, heads, projected=self.combine == "projected")]
 
     def work(self, layers: Sequence[AttentionLayer], places: int) -> int:
         """Words that are moved, in all heads and at all radii."""
-        each = sum(len(self.maps(layer)) for layer in layers)
+        counts = [len(self.heads_of(layer)) for layer in layers]
+        each = sum(counts) if self.combine == "each" else len(counts)
         return each * places * len(self.asked) * (1 + self.draws)
 
 

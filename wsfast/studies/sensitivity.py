@@ -21,7 +21,6 @@ from wsfast.maps.draws import (
     random_draws,
 )
 from wsfast.maps.feature_map import FeatureMap
-from wsfast.maps.measure import ROWS, Norm
 from wsfast.maps.network import Network
 from wsfast.maps.random_features import drf_network, rf_network
 from wsfast.perturbation.ball import BALLS
@@ -29,7 +28,7 @@ from wsfast.perturbation.change import BALL, Kind, hide, kind_of
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.search.options import DEFAULT_BUDGET, search_options
 from wsfast.studies.assemble import assemble
-from wsfast.studies.worst_case import Asked, worst_cases
+from wsfast.studies.worst_case import Asked, norm_of, worst_cases
 
 
 @at_full_precision
@@ -425,9 +424,7 @@ def _asked(
 ) -> Asked:
     """What is asked for, checked; `given` are the arguments of `search_options`."""
     kind = kind_of(perturbation, given.get("radius"))
-    measure = Norm(_values.one_of("rows", rows, ROWS))
-    if kind is None and measure != Norm():
-        raise ValueError(f"rows must be 'all' with perturbation='ball', got {rows!r}")
+    measure = norm_of(kind, rows)
     _values.one_of("ball", ball, BALLS)
     return Asked(search_options(inputs, **given), kind, measure, ball)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from wsfast._inputs import Inputs, Places
 from wsfast._progress import Progress, progress_bar
 from wsfast.maps.draws import Draws
 from wsfast.maps.feature_map import PreparedText
-from wsfast.maps.measure import Norm
+from wsfast.maps.measure import ROWS, Norm
 from wsfast.perturbation.ball import within
 from wsfast.perturbation.change import Change, Kind, Sites
 from wsfast.search.objective import Scaled
@@ -47,6 +47,20 @@ class Asked(NamedTuple):
     def balls(self, sites: Sites) -> int:
         """How many balls a change of these sites is searched in."""
         return sites.words if self.ball == "each" else 1
+
+
+def norm_of(kind: Kind | None, rows: Any) -> Norm:
+    """The norm of the change of the rows that a user names.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or other rows than all where the ball is searched.
+    """
+    measure = Norm(_values.one_of("rows", rows, ROWS))
+    if kind is None and measure != Norm():
+        raise ValueError(f"rows must be 'all' with perturbation='ball', got {rows!r}")
+    return measure
 
 
 def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -> list[WorstCase]:

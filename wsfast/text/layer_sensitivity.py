@@ -14,22 +14,21 @@ from wsfast._inputs import Places, Site
 from wsfast._precision import at_full_precision
 from wsfast._progress import progress_bar
 from wsfast.maps.layer_input import AT
-from wsfast.maps.measure import ROWS, Norm
 from wsfast.perturbation.ball import BALLS
 from wsfast.perturbation.change import BALL, Kind, kind_of
 from wsfast.results.axes import joined
 from wsfast.results.embedded import token_labels
 from wsfast.results.layers import LayerSensitivityResult
 from wsfast.results.scores import Cut
-from wsfast.search.options import DEFAULT_BUDGET, SearchOptions
+from wsfast.search.options import DEFAULT_BUDGET, SearchOptions, effort
 from wsfast.studies.assemble import versions
 from wsfast.studies.layers import COMBINE, LayerQuestion, OfText, of_text
-from wsfast.studies.worst_case import Asked
+from wsfast.studies.worst_case import Asked, norm_of
 from wsfast.text import models, tokens
 from wsfast.text.attention_layers import AttentionModel
+from wsfast.text.batch import LONG, check_some_done, fitted, why_left_out
 from wsfast.text.embed import checked_max_tokens, listed, text_of
-from wsfast.text.score import LONG, room
-from wsfast.text.tokens import Encoding, TooLongError, UnfitTextError
+from wsfast.text.tokens import Encoding, UnfitTextError
 
 RADII = (0.1, 1.0)
 """Relative radii by default."""
@@ -133,8 +132,8 @@ def layer_sensitivity(
 
     Notes
     -----
-    docs/design.md, section 7, has the mathematics, docs/layers.md what it shows and where it ends.
-    The definition is (5) of Bombari & Mondelli (arXiv 2402.02969), of trained heads.
+    docs/design.md, section 7. The definition is (5) of Bombari & Mondelli (arXiv 2402.02969), of
+    trained heads.
 
     Examples
     --------
@@ -144,17 +143,9 @@ def layer_sensitivity(
     """
     kind = kind_of(perturbation, relative_radius if radius is None else radius)
     radii = _radii(radius, relative_radius) if kind is None else [math.nan]
-    measure = Norm(_values.one_of("rows", rows, ROWS))
-    if kind is None and measure != Norm():
-        raise ValueError(f"rows must be 'all' with perturbation='ball', got {rows!r}")
-    search = SearchOptions(
-        places=[],
-        radius=0.0,
-        seed=_values.seed(seed),
-        starts=_values.integer("starts", starts, low=1),
-        max_steps=_values.integer("max_steps", max_steps, low=1),
-        tol=_values.number("tol", tol, low=0),
-        memory_budget=_values.integer("memory_budget", memory_budget, low=1),
+    measure = norm_of(kind, rows)
+    search = effort(
+        memory_budget=memory_budget, seed=seed, starts=starts, max_steps=max_steps, tol=tol
     )
     relative = kind is None and radius is None
     _values.one_of("ball", ball, BALLS)
@@ -162,7 +153,10 @@ def layer_sensitivity(
         combine=_values.one_of("combine", combine, COMBINE),
         at=_values.one_of("at", at, AT),
         heads=None if heads is None else _numbers("heads", heads),
-        asked=[Asked(search._replace(radius=one), kind, measure, ball, relative) for one in radii],
+        asked=[
+            Asked(SearchOptions([], one, **search._asdict()), kind, measure, ball, relative)
+            for one in radii
+        ],
         draws=_draws(control, control_draws),
         backend=backend,
     )
@@ -196,7 +190,7 @@ def layer_sensitivity(
         (len(items), inputs.length if sites is None else len(sites)),
         single=isinstance(texts, str),
         layers=[one.number for one in first],
-        heads=[one.heads[0] for one in question.maps(first[0])] if combine == "each" else None,
+        heads=question.heads_of(first[0]) if combine == "each" else None,
         combine=combine,
         at=at,
         perturbation=named,
@@ -243,14 +237,8 @@ class _Read:
             try:
                 self._read(index, item)
             except UnfitTextError as error:  # noqa: PERF203
-                if single or (self._long == "fail" and isinstance(error, TooLongError)):
-                    raise
-                self.left_out[index] = error.reason
-        if not self.encodings:
-            raise ValueError(
-                f"texts must hold one that can be done, got {len(items)} that cannot: texts[0] "
-                f"{self.left_out[0]}"
-            )
+                self.left_out[index] = why_left_out(error, self._long, single=single)
+        check_some_done(len(items), self.left_out)
 
     def labels(self, index: int, rows: list[int] | None, sites: list[Site] | None) -> list[str]:
         """A label for each of the tokens `rows` of a text, or for each site of them."""
@@ -268,13 +256,10 @@ class _Read:
         text = text_of(name, item)
         encoding = tokens.encode(self._tokenizer, text)
         tokens.check_some(name, text, encoding)
-        kept = room(encoding, self._max_tokens, self._limit)
-        if self._long != "cut":
-            tokens.check_room(index, encoding.count, kept)
-        self._texts[index] = text
-        self.encodings[index] = encoding.first(kept)
-        if kept not in (encoding.count, self._max_tokens):  # what `max_tokens` cuts is known
-            self.cut[index] = Cut(encoding.count, kept)
+        kept, cut = fitted(index, encoding, self._max_tokens, self._limit, self._long)
+        self._texts[index], self.encodings[index] = text, kept
+        if cut is not None:
+            self.cut[index] = cut
 
 
 def _moved(encoding: Encoding, include_special: bool) -> list[int]:

@@ -15,12 +15,10 @@ from wsfast.results.embedded import Embedded
 from wsfast.results.scores import Cut, Scores, batch_of
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.studies.sensitivity import sensitivity_under
-from wsfast.text import models, tokens
+from wsfast.text import models
+from wsfast.text.batch import LONG, check_some_done, fitted, why_left_out
 from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed, text_of
-from wsfast.text.tokens import TooLongError, UnfitTextError
-
-LONG = ("cut", "skip", "fail")
-"""What may be done with a text of too many tokens."""
+from wsfast.text.tokens import UnfitTextError
 
 UNITS = ("word-max", "word", "token")
 """What S_i may be of."""
@@ -129,9 +127,7 @@ def score(
             try:
                 embedded, shortened = _embedded(embedder, index, item, max_tokens, long)
             except UnfitTextError as error:
-                if single or (long == "fail" and isinstance(error, TooLongError)):
-                    raise
-                left_out[index] = error.reason
+                left_out[index] = why_left_out(error, long, single=single)
                 parts.append(None)
                 offsets.append([])
             else:
@@ -153,11 +149,7 @@ def score(
                     offsets.append(embedded.offsets)
                 cut |= {} if shortened is None else {index: shortened}
             bar.update(1)
-    if len(left_out) == len(items):
-        raise ValueError(
-            f"texts must hold one that can be done, got {len(items)} that cannot: texts[0] "
-            f"{left_out[0]}"
-        )
+    check_some_done(len(items), left_out)
     return Scores(
         result=parts[0] if single and parts[0] is not None else batch_of(parts),
         texts=["" if index in left_out else str(item) for index, item in enumerate(items)],
@@ -176,21 +168,10 @@ def _embedded(
 ) -> tuple[Embedded, Cut | None]:
     """Vectors of one text, and what the model could not take of it."""
     text = text_of(f"texts[{index}]", item)
-    encoding = embedder.encode(text)
-    kept = room(encoding, max_tokens, embedder.limit)
-    if long != "cut":
-        tokens.check_room(index, encoding.count, kept)
-    embedded = embedder.embed(index, text, encoding.first(kept))
+    encoding, cut = fitted(index, embedder.encode(text), max_tokens, embedder.limit, long)
+    embedded = embedder.embed(index, text, encoding)
     _check_finite(index, embedded)
-    # What `max_tokens` cuts, the caller knows.
-    cut = None if kept in (encoding.count, max_tokens) else Cut(encoding.count, kept)
     return embedded, cut
-
-
-def room(encoding: tokens.Encoding, max_tokens: int | None, limit: int | None) -> int:
-    """How many tokens can be kept; `limit` counts special ones too."""
-    most = encoding.count if max_tokens is None else min(encoding.count, max_tokens)
-    return most if limit is None else min(most, limit - (len(encoding.tokens) - encoding.count))
 
 
 def _check_finite(index: int, embedded: Embedded) -> None:
