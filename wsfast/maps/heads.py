@@ -11,6 +11,7 @@ from torch import Tensor
 from wsfast._kinks import root
 from wsfast._progress import Progress
 from wsfast.attention.core import HeadCore
+from wsfast.attention.heads import Heads
 from wsfast.attention.rows import Rows
 from wsfast.attention.sites import HeadSiteState, LeftOut, SiteState, prepare_head_sites
 from wsfast.attention.state import HeadState, PositionState, prepare_head
@@ -21,7 +22,7 @@ from wsfast.maps.feature_map import FeatureMap, PreparedText
 from wsfast.maps.heads_objective import HeadsObjective, HeadStates, Projected, SideBySide
 from wsfast.maps.layer_input import LayerInput
 from wsfast.maps.measure import Measure, Norm
-from wsfast.perturbation.change import Change, Sites
+from wsfast.perturbation.change import Change, Sites, edit
 from wsfast.search.objective import Objective
 from wsfast.search.options import search_dtype
 from wsfast.search.search import Search
@@ -53,8 +54,12 @@ class HeadsMap(FeatureMap):
         self.W_O = given.layer.W_O[rows[self.heads].flatten()] if projected else None
 
     def features(self, X: Tensor, hidden: Tensor | None = None) -> Tensor:
-        some = self.given.layer.heads.with_rows(*self.given.rows(X)).only(self.heads)
-        side_by_side = some.output(hidden).transpose(1, 2).flatten(2)
+        return self.output(self.given.layer.heads.with_rows(*self.given.rows(X)), hidden)
+
+    def output(self, heads: Heads, hidden: Tensor | None = None) -> Tensor:
+        """The features that `heads`, all of the layer, make of their rows; `hidden` (B, n)."""
+        some = heads.only(self.heads).output(hidden)
+        side_by_side = some.transpose(-3, -2).flatten(-2)
         return side_by_side if self.W_O is None else side_by_side @ self.W_O
 
     def moves(self, at: Tensor, delta: Tensor) -> Tensor:
@@ -120,8 +125,19 @@ class _OfLayer(PreparedText):
 
     map: HeadsMap
 
+    @cached_property
+    def phi(self) -> Tensor:
+        return self.map.output(self.map.given.layer.heads)
+
     def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
         return self.map.lead(sites)
+
+    def _after(self, sites: Sites, change: Change) -> Tensor:
+        if change.add is not None or change.put is not None:
+            return super()._after(sites, change)
+        # The words stay, and with them the rows that the model's own code has made.
+        _, hidden = edit(self.X, sites, change)
+        return self.map.output(self.map.given.layer.heads, hidden)
 
     def search_dtype(self, radius: float) -> torch.dtype:
         return self.map.search_dtype(radius)
