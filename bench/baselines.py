@@ -177,6 +177,34 @@ class MatrixProducts:
         torch.mm(self.by_rows, self.rows, out=self.gradient)
 
 
+class HeadProducts:
+    """Likewise of a head, whose changes have 3 d_k dimensions."""
+
+    def __init__(self, n: int, d_k: int, starts: int) -> None:
+        m = n * starts
+        self.delta = torch.randn(m, 3 * d_k)
+        self.factors = torch.randn(3 * d_k, 3 * d_k)
+        self.moved = torch.empty(m, 3 * d_k)
+        self.rows = torch.randn(3, n, d_k)  # queries, features and keys
+        self.words = torch.randn(n, d_k)
+        self.own_attention = torch.randn(m, n)
+        self.products = torch.empty(3, m, n)
+        self.own_delta = torch.empty(m, d_k)
+        self.own_products = torch.empty(m, n)
+        self.gradient = torch.empty(m, 3 * d_k)
+
+    def run(self) -> None:
+        torch.mm(self.delta, self.factors, out=self.moved)
+        parts = self.moved.chunk(3, 1)
+        for rows, part, out in zip(self.rows, parts, self.products, strict=True):
+            torch.mm(part, rows.mT, out=out)
+        torch.mm(self.own_attention, self.words, out=self.own_delta)
+        torch.mm(self.own_delta, self.words.mT, out=self.own_products)
+        for rows, part, out in zip(self.rows, parts, self.products, strict=True):
+            torch.mm(out, rows, out=part)
+        torch.mm(self.moved, self.factors.mT, out=self.gradient)
+
+
 class SubstitutionProducts:
     """The matrix products of a search through E (V, d), into memory allocated before.
 

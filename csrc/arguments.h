@@ -129,7 +129,8 @@ struct StepRows {
   T* best_delta;      // (M, d)
   T* best_gradient;   // (M, d)
   T* best_value;      // (M)
-  T* beta;            // (M)
+  T* beta;            // (M) step sizes
+  T* risen;           // (M) steps in a row that rose
 };
 
 // A block of random weights: normals times `scale`, each a function of seed, draw, plane, row and

@@ -179,7 +179,7 @@ void bind_perturbation(py::module_& m, const std::string& suffix) {
       field("delta", &Step::delta), field("gradient", &Step::gradient),
       field("value", &Step::value), field("best_delta", &Step::best_delta),
       field("best_gradient", &Step::best_gradient), field("best_value", &Step::best_value),
-      field("beta", &Step::beta));
+      field("beta", &Step::beta), field("risen", &Step::risen));
 }
 
 template <class Device, typename T>

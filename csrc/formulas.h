@@ -127,6 +127,11 @@ WSFAST_FN float absolute(float x) { return __builtin_fabsf(x); }
 WSFAST_FN double absolute(double x) { return __builtin_fabs(x); }
 WSFAST_FN float root(float x) { return __builtin_sqrtf(x); }
 WSFAST_FN double root(double x) { return __builtin_sqrt(x); }
+// How far a step of the ascent goes on along the last one, after so many in a row that rose.
+template <typename T>
+WSFAST_FN T momentum(T risen) {
+  return risen > T(1) ? (risen - T(1)) / (risen + T(2)) : T(0);
+}
 template <typename T>
 WSFAST_FN T larger(T x, T y) {
   return x > y ? x : y;

@@ -1,6 +1,7 @@
 // The kernels' one source, compiled once per instruction set: the including file defines
 // WSFAST_TABLE. No std:: function is called here: its instantiation for AVX-512 could become the
 // one that the baseline links to.
+#include <algorithm>
 #include <type_traits>
 
 #include "../weight_fn.h"
@@ -346,20 +347,29 @@ void take_step(const StepRows<T>& in, int threads) {
       *gradient = in.best_gradient + m * d;
     if (in.value[m] > in.best_value[m]) {
       in.best_value[m] = in.value[m];
-      copy_row(best, delta, d);
       copy_row(gradient, in.gradient + m * d, d);
+#pragma omp simd
+      for (Index k = 0; k < d; ++k) {
+        const T before = best[k];
+        best[k] = delta[k];
+        delta[k] -= before;
+      }
       in.beta[m] = in.beta[m] < T(0.5) ? T(2) * in.beta[m] : T(1);
+      in.risen[m] += T(1);
     } else {
+      std::fill(delta, delta + d, T(0));
       in.beta[m] *= T(0.5);
+      in.risen[m] = T(0);
     }
     const T norm = root(dot(gradient, gradient, d));
     if (!(norm > T(0))) return copy_row(delta, best, d);
     const T along = dot(gradient, best, d), length = root(dot(best, best, d));
     const T keep = T(1) - in.beta[m], pull = in.beta[m] * radius / norm;
+    const T carry = momentum(in.risen[m]);
     T norm2 = 0;
 #pragma omp simd reduction(+ : norm2)
     for (Index k = 0; k < d; ++k) {
-      delta[k] = keep * best[k] + pull * gradient[k];
+      delta[k] = keep * best[k] + pull * gradient[k] + carry * delta[k];
       norm2 += delta[k] * delta[k];
     }
     // Stay on the sphere while the objective rises outwards; else walk inside the ball, which is

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kThreads, kResident / kThreads)
   const T value = in.value[m], radius = in.radius, old_beta = in.beta[m];
   const bool better = value > in.best_value[m];
   const T beta = !better ? T(0.5) * old_beta : (old_beta < T(0.5) ? T(2) * old_beta : T(1));
+  const T risen = better ? in.risen[m] + T(1) : T(0);
 
   T sums[3] = {0, 0, 0};
 #pragma unroll 2
@@ -26,6 +27,10 @@ __global__ void __launch_bounds__(kThreads, kResident / kThreads)
     const auto x = load<kWidth>(better ? delta + k : best + k),
                g = load<kWidth>(better ? tried_gradient + k : gradient + k);
     if (better) {
+      auto move = load<kWidth>(best + k);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) move.at[e] = x.at[e] - move.at[e];
+      store(delta + k, move);
       store(best + k, x);
       store(gradient + k, g);
     }
@@ -39,6 +44,7 @@ __global__ void __launch_bounds__(kThreads, kResident / kThreads)
   over_block<kThreads>(Add{}, sums, scratch);  // behind its barrier all have read what changes here
   if (threadIdx.x == 0) {
     in.beta[m] = beta;
+    in.risen[m] = risen;
     if (better) in.best_value[m] = value;
   }
 
@@ -46,16 +52,21 @@ __global__ void __launch_bounds__(kThreads, kResident / kThreads)
   const T norm = root(sums[0]), along = sums[1], length = root(sums[2]);
   const bool flat = !(norm > T(0));
   const T keep = flat ? T(1) : T(1) - beta, pull = flat ? T(0) : beta * radius / norm;
+  const T carry = flat ? T(0) : momentum(risen);
   T norm2[1] = {0};
 #pragma unroll 2
   for (Index k = threadIdx.x * kWidth; k < d; k += kThreads * kWidth) {
     auto x = load<kWidth>(best + k);
     const auto g = load<kWidth>(gradient + k);
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      x.at[e] = keep * x.at[e] + pull * g.at[e];
-      norm2[0] += x.at[e] * x.at[e];
+    for (int e = 0; e < kWidth; ++e) x.at[e] = keep * x.at[e] + pull * g.at[e];
+    if (carry > T(0)) {  // else what was tried, and refused, lies there
+      const auto move = load<kWidth>(delta + k);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) x.at[e] += carry * move.at[e];
     }
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) norm2[0] += x.at[e] * x.at[e];
     store(delta + k, x);
   }
   if (flat) return;

@@ -204,7 +204,8 @@ std::vector<T> step(std::int64_t rows, std::int64_t d, int threads) {
   Random random(static_cast<unsigned>(rows + d));
   std::vector<T> delta = random.normals<T>(rows * d), gradient = random.normals<T>(rows * d),
                  value = random.normals<T>(rows), best_delta = random.normals<T>(rows * d),
-                 best_gradient = random.normals<T>(rows * d), best_value(rows), beta(rows, T(0.5));
+                 best_gradient = random.normals<T>(rows * d), best_value(rows), beta(rows, T(0.5)),
+                 risen(rows, T(3));
   for (std::int64_t k = 0; k < d; ++k) best_gradient[k] = gradient[k] = 0;  // a row without slope
   const StepRows<T> in{rows,
                        d,
@@ -215,11 +216,14 @@ std::vector<T> step(std::int64_t rows, std::int64_t d, int threads) {
                        best_delta.data(),
                        best_gradient.data(),
                        best_value.data(),
-                       beta.data()};
+                       beta.data(),
+                       risen.data()};
   table<T>().take_step(in, threads);
   require_finite(delta, "a step is not finite");
   for (const T one : beta)
     require(one == T(1) || one == T(0.25), "a step size is neither doubled nor halved");
+  for (const T one : risen)
+    require(one == T(4) || one == T(0), "steps in a row are neither counted nor begun anew");
   for (std::int64_t row = 1; row < rows; ++row) {
     double norm2 = 0;
     for (std::int64_t k = 0; k < d; ++k)

@@ -257,4 +257,5 @@ def take_step(climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> N
         best_gradient=climb.gradient.data_ptr(),
         best_value=climb.value.data_ptr(),
         beta=climb.beta.data_ptr(),
+        risen=climb.risen.data_ptr(),
     )

@@ -51,25 +51,37 @@ class Tiles(Protocol):
 
 @dataclass
 class Climb:
-    """Monotone ascent from Δ (P, s, d): the best so far, its gradient, and step sizes β."""
+    """Monotone ascent from Δ (P, s, d): the best so far, its gradient, step sizes and momentum."""
 
     trial: Tensor  # (P, s, d) the next to try
     delta: Tensor  # (P, s, d) the best
     gradient: Tensor  # (P, s, d) there
     value: Tensor  # (P, s)
     beta: Tensor  # (P, s)
+    risen: Tensor  # (P, s) steps in a row that rose
 
     @classmethod
     def start(cls, delta: Tensor) -> Climb:
         """From `delta` (P, s, d), whose values are not known yet."""
         trial = delta.clone(memory_format=torch.contiguous_format)
         value = torch.full(delta.shape[:2], -torch.inf, dtype=delta.dtype, device=delta.device)
-        return cls(trial, trial.clone(), torch.zeros_like(trial), value, torch.ones_like(value))
+        still = torch.zeros_like(trial)
+        beta, risen = torch.ones_like(value), torch.zeros_like(value)
+        return cls(trial, trial.clone(), still, value, beta, risen)
 
     def select(self, keep: Tensor) -> None:
         """Keep the positions numbered `keep` alone."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
+
+    def best(self, count: int) -> None:
+        """Keep the best starts alone, so many at each position."""
+        if count >= self.value.shape[1]:
+            return
+        best = self.value.topk(count, 1).indices
+        for name, value in vars(self).items():
+            index = best.view(*best.shape, *[1] * (value.dim() - 2))
+            setattr(self, name, value.take_along_dim(index, 1))
 
 
 @dataclass(frozen=True)
@@ -176,6 +188,8 @@ class Engine:
         Δ is made of so many `balls`, one after the other. See docs/design.md, section 3.
         """
         rose = value > climb.value
+        move = torch.where(rose[..., None], climb.trial - climb.delta, 0.0)
+        climb.risen = torch.where(rose, climb.risen + 1, 0.0)
         climb.value = torch.where(rose, value, climb.value)
         climb.delta = torch.where(rose[..., None], climb.trial, climb.delta)
         climb.gradient = torch.where(rose[..., None], gradient, climb.gradient)
@@ -184,7 +198,8 @@ class Engine:
         norm = upwards.norm(dim=-1, keepdim=True)
         beta = climb.beta[..., None, None]
         pull = upwards * (beta * radius / torch.where(norm > 0, norm, 1.0))
-        moved = (1 - beta) * delta + pull
+        carry = (climb.risen - 1).clamp(min=0) / (climb.risen + 2)
+        moved = (1 - beta) * delta + pull + (carry[..., None] * move).unflatten(-1, (balls, -1))
         # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
         # convex.
         outwards = (upwards * delta).sum(-1, keepdim=True)

@@ -38,6 +38,11 @@ _CURVES = (0.48, 0.0192)
 _SHORT = 1 << 12
 _MORE_STARTS = 4
 
+# Starts towards an own row that its word alone attends: how far one turns, in units of the radius,
+# and steps to where the own score is largest.
+_OWN_TURN = 0.25
+_OWN_STEPS = 2
+
 # Bytes that the pairs of a text are kept in, as candidates are met with them.
 _PAIR_BYTES = 12 * 8
 
@@ -250,15 +255,27 @@ class AttentionText(ClosedFormText):
             engine=self.engine,
             state=state(self.map.weight_fn),
             more_starts=self.more_starts,
-            lead=self.leads(sites, measure),
+            lead=self.leads(sites, measure, radius),
             smoother=tuple(
                 AttentionObjective(self.engine, state(fn)) for fn in self.map.smooth_fns
             ),
             basis=partial(self.basis, measure, radius),
         )
 
-    def leads(self, sites: Sites, measure: Measure) -> Tensor:
-        return self._lead.repeat(1, 1, sites.words)
+    def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor:
+        if sites.words > 1:
+            return self._lead.repeat(1, 1, sites.words)
+        # A row whose own word takes all of its attention is seldom met by chance. The score S_ii
+        # moves by slope·Δ + ½ Δ·BΔ: one start turns its way, one goes where it is largest.
+        dtype = self.search_dtype(radius)
+        B = self.weights.bilinear(dtype)
+        slope = (self.X[sites.index].to(dtype) @ B)[:, None]
+        lead = torch.nn.functional.normalize(self._lead, dim=-1).to(dtype)
+        rising = torch.nn.functional.normalize(slope + radius * lead @ B, dim=-1)
+        largest = rising
+        for _ in range(_OWN_STEPS):
+            largest = torch.nn.functional.normalize(slope + radius * largest @ B, dim=-1)
+        return torch.cat([lead.expand_as(rising), lead + _OWN_TURN * rising, largest], 1)
 
     @cached_property
     def _lead(self) -> Tensor:

@@ -249,7 +249,7 @@ class PreparedText:
             rows_at_once=self.texts_at_once,
             more_starts=self.more_starts,
             rounded=self.search_dtype(radius),
-            lead=self.leads(sites, measure),
+            lead=self.leads(sites, measure, radius),
             smoother=tuple(
                 PreparedText(smooth, self.X, self.engine, self.budget)._plainly(sites, measure)
                 for smooth in self.map.smoothed()
@@ -262,7 +262,7 @@ class PreparedText:
             self.map.features, self.X, self.phi, sites, measure, self.engine, self.texts_at_once
         )
 
-    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+    def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         """Where to start the search at `sites`, (1 or P, l, D); None: random starts alone."""
         return None
 

@@ -129,7 +129,7 @@ class _OfLayer(PreparedText):
     def phi(self) -> Tensor:
         return self.map.output(self.map.given.layer.heads)
 
-    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+    def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         return self.map.lead(sites)
 
     def _after(self, sites: Sites, change: Change) -> Tensor:

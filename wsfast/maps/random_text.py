@@ -150,7 +150,7 @@ class RandomText(PreparedText):
         lead = self._lead(V, measure)
         return RandomObjective(self.engine, self.drawn, V, z, self.drawn.head(z), measure, lead)
 
-    def leads(self, sites: Sites, measure: Measure) -> Tensor | None:
+    def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         return self._lead(self._blocks(sites, self.X.dtype, measure), measure)
 
     def _blocks(self, sites: Sites, dtype: torch.dtype, measure: Measure) -> Tensor:

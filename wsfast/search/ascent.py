@@ -40,26 +40,34 @@ def explore(
     objective: Objective, start: Tensor, limits: Limits, steps: int
 ) -> tuple[Tensor, Tensor]:
     """`steps` steps from every start (P, s, d): Δ (P, s, d) and its values (P, s)."""
-    evaluator, engine = objective.evaluator(start.shape[1]), objective.engine
     climb = Climb.start(start)
-    for _ in range(steps):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
+    go_on(objective, climb, limits, steps)
     return climb.delta, climb.value
 
 
-def ascend(objective: Objective, start: Point, limits: Limits, steps: int) -> tuple[Point, int]:
+def go_on(objective: Objective, climb: Climb, limits: Limits, steps: int) -> None:
+    """Take `steps` steps from every start of a climb."""
+    evaluator, engine = objective.evaluator(climb.value.shape[1]), objective.engine
+    for _ in range(steps):
+        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
+
+
+def ascend(
+    objective: Objective, start: Point, limits: Limits, steps: int, climb: Climb | None = None
+) -> tuple[Point, int]:
     """At most `steps` steps from one point per position, each until it stops rising.
 
-    Returns the best points, and the steps that the last position took. What a position ends at does
-    not depend on the others.
+    `climb` is one of a single start that has led there, to be continued. Returns the best points,
+    and the steps that the last position took. What a position ends at does not depend on the
+    others.
     """
     if steps < 1:
         return start, 0
     if not objective.engine.waits:
-        point, taken = ascend_unattended(objective, start, limits, steps)
+        point, taken = ascend_unattended(objective, start, limits, steps, climb)
         return point, int(taken)
     evaluator, engine = objective.evaluator(1), objective.engine
-    climb = Climb.start(start.delta[:, None])
+    climb = climb or Climb.start(start.delta[:, None])
     best = Point(start.delta.clone(), start.value.clone())
     active = torch.arange(len(start.value), device=start.value.device)
     history: list[Tensor] = []
@@ -87,14 +95,14 @@ def ascend(objective: Objective, start: Point, limits: Limits, steps: int) -> tu
 
 
 def ascend_unattended(
-    objective: Objective, start: Point, limits: Limits, steps: int
+    objective: Objective, start: Point, limits: Limits, steps: int, climb: Climb | None = None
 ) -> tuple[Point, Tensor]:
     """As `ascend`, without once waiting for the device: a CUDA graph can capture it.
 
     All positions are carried to the last step; the number of steps is a tensor ().
     """
     evaluator, engine = objective.evaluator(1), objective.engine
-    climb = Climb.start(start.delta[:, None])
+    climb = climb or Climb.start(start.delta[:, None])
     best = start
     history: list[Tensor] = []
     done = torch.zeros_like(start.value, dtype=torch.bool)

@@ -6,8 +6,17 @@ import torch
 from torch import Tensor
 
 from wsfast._random import START_STREAM, normals
+from wsfast.engines.engine import Climb
 from wsfast.perturbation.ball import on_sphere
-from wsfast.search.ascent import Limits, Point, adam_on_sphere, along_rays, ascend, explore
+from wsfast.search.ascent import (
+    Limits,
+    Point,
+    adam_on_sphere,
+    along_rays,
+    ascend,
+    explore,
+    go_on,
+)
 from wsfast.search.objective import Objective
 from wsfast.search.options import SearchOptions
 
@@ -41,8 +50,8 @@ class Search:
         self.limits = Limits(options.radius, options.tol, balls)
         self.starts, self.seed = options.starts, options.seed
         self.max_steps = options.max_steps
-        # Steps from every start, before the best goes on alone.
-        self.explored = max(1, options.max_steps // 5)
+        # Steps from every start, then from the better half, before the best goes on alone.
+        self.explored = max(1, options.max_steps // 15), options.max_steps // 10
 
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
@@ -62,8 +71,8 @@ class Search:
         directions = self._directions(objective)
         small = objective.small()
         if small is None:
-            return self._run(directions, objective, self.max_steps - self.explored, more)
-        most = self.max_steps - self.explored
+            return self._run(directions, objective, self._alone, more)
+        most = self._alone
         if not small.lossless:
             most = min(self.max_steps // 3, most)
         inside = None if more is None else more @ small.basis
@@ -73,6 +82,11 @@ class Search:
             return lifted, steps
         polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)
         return polished, steps + further
+
+    @property
+    def _alone(self) -> int:
+        """The most steps of the best start alone."""
+        return self.max_steps - sum(self.explored)
 
     def finish(
         self, objective: Objective, start: Point, steps: int, tol: float
@@ -111,14 +125,17 @@ class Search:
             starts = torch.cat([starts, led], 1)
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
-        delta, value = explore(objective, starts, limits, self.explored)
-        each = torch.arange(len(value), device=value.device)
-        value, best = value.max(1)
-        point, steps = ascend(objective, Point(delta[each, best], value), limits, steps_alone)
+        climb = Climb.start(starts)
+        for steps in self.explored:
+            go_on(objective, climb, limits, steps)
+            climb.best((climb.value.shape[1] + 1) // 2)
+        climb.best(1)
+        start = Point(climb.delta[:, 0], climb.value[:, 0])
+        point, steps = ascend(objective, start, limits, steps_alone, climb)
         point = along_rays(objective, point, _RAY)
         if smoothed:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
-        return point, self.explored + steps
+        return point, sum(self.explored) + steps
 
 
 def _better(one: Point, other: Point) -> Point:

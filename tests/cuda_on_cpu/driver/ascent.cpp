@@ -214,7 +214,7 @@ template <typename T>
 void step(std::int64_t rows, std::int64_t d, std::int64_t shift) {
   begin<T>("take_step", {{"rows", rows}, {"d", d}, {"shift", shift}});
   struct Step {
-    Array<T> delta, gradient, value, best_delta, best_gradient, best_value, beta;
+    Array<T> delta, gradient, value, best_delta, best_gradient, best_value, beta, risen;
     StepRows<T> view(std::int64_t rows, std::int64_t d) {
       return {rows,
               d,
@@ -225,16 +225,18 @@ void step(std::int64_t rows, std::int64_t d, std::int64_t shift) {
               best_delta.data(),
               best_gradient.data(),
               best_value.data(),
-              beta.data()};
+              beta.data(),
+              risen.data()};
     }
   } want;
   Random random(static_cast<unsigned>(rows * 31 + d));
   for (auto* each : {&want.delta, &want.gradient, &want.best_delta, &want.best_gradient})
     *each = Array<T>(rows * d, shift).normals(random);
-  for (auto* each : {&want.value, &want.best_value, &want.beta})
+  for (auto* each : {&want.value, &want.best_value, &want.beta, &want.risen})
     *each = Array<T>(rows).normals(random);
   for (std::int64_t row = 0; row < rows; ++row) {
     want.beta[row] = T(row % 3 == 0 ? 1 : row % 3 == 1 ? 0.75 : 0.125);
+    want.risen[row] = T(row % 5);
     if (row % 4 == 1)  // without slope
       for (std::int64_t k = row * d; k < (row + 1) * d; ++k)
         want.gradient[k] = want.best_gradient[k] = 0;
@@ -249,6 +251,7 @@ void step(std::int64_t rows, std::int64_t d, std::int64_t shift) {
   compare("best_gradient", got.best_gradient, want.best_gradient, 0);
   compare("best_value", got.best_value, want.best_value, 0);
   compare("beta", got.beta, want.beta, 0);
+  compare("risen", got.risen, want.risen, 0);
   remember(got.delta);
 }
 
