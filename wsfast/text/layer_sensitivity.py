@@ -141,8 +141,9 @@ def layer_sensitivity(
     >>> found.value.shape  # layers, heads, radii  # doctest: +SKIP
     torch.Size([6, 12, 2])
     """
-    kind = kind_of(perturbation, relative_radius if radius is None else radius)
-    radii = _radii(radius, relative_radius) if kind is None else [math.nan]
+    name, given = _radius_of(radius, relative_radius)
+    kind = kind_of(perturbation, given, name)
+    radii = _radii(name, RADII if given is None else given) if kind is None else [math.nan]
     measure = norm_of(kind, rows)
     search = effort(
         memory_budget=memory_budget, seed=seed, starts=starts, max_steps=max_steps, tol=tol
@@ -322,14 +323,15 @@ def _numbers(name: str, values: Any) -> list[int]:
     return sorted(found)
 
 
-def _radii(radius: Any, relative_radius: Any) -> list[float]:
-    """The radii of the ball, absolute or relative."""
+def _radius_of(radius: Any, relative_radius: Any) -> tuple[str, Any]:
+    """What the radius is called, and the one that was given; None where neither was."""
     if radius is not None and relative_radius is not None:
         raise ValueError("radius and relative_radius cannot both be given")
-    if radius is None:
-        name, given = "relative_radius", RADII if relative_radius is None else relative_radius
-    else:
-        name, given = "radius", radius
+    return ("relative_radius", relative_radius) if radius is None else ("radius", radius)
+
+
+def _radii(name: str, given: Any) -> list[float]:
+    """The radii of the ball; `name` is what messages call them."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [_values.number(name, given, low=0)]
     found = [_values.number(f"{name}[{k}]", one, low=0) for k, one in enumerate(given)]
