@@ -228,8 +228,9 @@ def test_html_without_matplotlib(capsys, tmp_path, monkeypatch):
 @needs_text
 def test_no_page_where_no_text_was_done(capsys, tmp_path):
     path = tmp_path / "a.html"
-    assert run(capsys, "layers", "\u200b", *MASK, "--html", str(path))[0] == 2
-    assert not path.exists()
+    for texts in (["\u200b"], ["\u200b", "\u200b"]):
+        assert run(capsys, "layers", *texts, *MASK, "--html", str(path))[0] == 2
+        assert not path.exists()
 
 
 # -- bad input -------------------------------------------------------------------------------------
