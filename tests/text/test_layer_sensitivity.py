@@ -126,7 +126,12 @@ def test_save_and_load(tmp_path):
         ({"radius": 1.0, "relative_radius": 1.0}, ValueError, "cannot both be given"),
         ({"relative_radius": []}, ValueError, "relative_radius must hold at least one"),
         ({"radius": -1.0}, ValueError, "radius must be finite and at least 0"),
-        ({"perturbation": "mask", "radius": 1.0}, ValueError, "radius must be left out"),
+        ({"perturbation": "mask", "radius": 1.0}, ValueError, "^radius must be left out"),
+        (
+            {"perturbation": "mask", "relative_radius": 1.0},
+            ValueError,
+            "^relative_radius must be left out",
+        ),
         ({"combine": "sum"}, ValueError, "combine must be"),
         ({"at": "output"}, ValueError, "at must be"),
         ({"control": "random"}, ValueError, "control must be None or 'shuffled'"),

@@ -38,9 +38,9 @@ def add_draws(setting: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_seed(setting: argparse._ArgumentGroup) -> None:
-    """Which W."""
-    setting.add_argument("--seed", type=natural, default=0, help="of the weights (default 0)")
+def add_seed(setting: argparse._ArgumentGroup, of: str = "the weights") -> None:
+    """Which W, or another draw."""
+    setting.add_argument("--seed", type=natural, default=0, help=f"of {of} (default 0)")
 
 
 def radius(text: str) -> float:

@@ -16,13 +16,18 @@ _WRITTEN = {
     'weight_fn="relu", normalize=False': "--weight-fn relu-unnormalized",
 }
 _ARGUMENTS = (
-    "candidates", "column", "draws", "file", "layer", "max_tokens", "model", "out", "position",
-    "radius", "replace", "seed", "through_model", "tokens", "weight_fn",
+    "candidates", "column", "draws", "file", "heads", "layer", "layers", "max_tokens", "model",
+    "out", "perturbation", "position", "radius", "relative_radius", "replace", "seed",
+    "through_model", "tokens", "weight_fn",
 )  # fmt: skip
-_FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})\b(?=:| must| and )")
+# Also an entry of a list, `layers[0]`: an option has no numbers.
+_FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})(?:\[\d+\])?(?=:| must| and )")
 _GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")
 # Options of every text alike; what is said of one of them ends the run.
-_OF_ALL = ("--candidates", "--draws", "--layer", "--model", "--out", "--radius", "--seed")
+_OF_ALL = (
+    "--candidates", "--draws", "--heads", "--layer", "--layers", "--model", "--out",
+    "--perturbation", "--radius", "--relative-radius", "--seed",
+)  # fmt: skip
 _TEXT = "texts[0]"
 _NO_MEMORY = "can't allocate memory"  # how PyTorch says it
 
@@ -73,8 +78,9 @@ def read_as_utf_8(args: argparse.Namespace) -> None:
     other that cannot be done.
     """
     for name, value in vars(args).items():
-        if isinstance(value, list):
-            setattr(args, name, list(map(_decoded, value)))
+        if isinstance(value, list):  # of texts, or of numbers
+            read = [_decoded(one) if isinstance(one, str) else one for one in value]
+            setattr(args, name, read)
         elif isinstance(value, str):
             setattr(args, name, _decoded(value))
             check_utf_8("TEXT" if name in ("a", "b") else _flag(name), getattr(args, name))

@@ -1,4 +1,4 @@
-"""Paths that a command will write: what is wrong with one is said before the work."""
+"""Files that a command writes: what is wrong with the path of one is said before the work."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def check_page(flag: str, path: Path | None) -> None:
     """Refuse a path that no page of HTML can be written to; None is no path."""
     if path is not None:
         _check_file(flag, path, () if _is_special(path) else _PAGES)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page of HTML where `check_page` found that it can be."""
+    from wsfast._files import write_whole
+
+    write_whole(path, page.encode())
 
 
 def check_folder(flag: str, path: Path) -> None:

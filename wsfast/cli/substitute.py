@@ -119,10 +119,9 @@ def _run(args: argparse.Namespace) -> int:
 
     status = batch.run(do)
     if all_found:
-        from wsfast._files import write_whole
         from wsfast.report.replacements import page
 
-        write_whole(args.html, page(all_found).encode())
+        outputs.write_page(args.html, page(all_found))
     return status
 
 

@@ -115,8 +115,10 @@ KINDS: dict[str, Kind] = {"mask": hide, "zero": zero, "mean": mean}
 """The others by their names."""
 
 
-def kind_of(perturbation: Any, radius: Any) -> Kind | None:
+def kind_of(perturbation: Any, radius: Any, name: str = "radius") -> Kind | None:
     """The kind that a user names, or gives as a function; None for the ball.
+
+    `name` is what the argument of the radius is called.
 
     Raises
     ------
@@ -127,7 +129,7 @@ def kind_of(perturbation: Any, radius: Any) -> Kind | None:
         return None
     if radius is not None:
         raise ValueError(
-            f"radius must be left out with perturbation={perturbation!r}: it is of the ball"
+            f"{name} must be left out with perturbation={perturbation!r}: it is of the ball"
         )
     if callable(perturbation):
         given: Kind = perturbation

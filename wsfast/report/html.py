@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from wsfast._extras import import_extra
 from wsfast.results.axes import HasAxes, size
 
 # No script, no font, no address: the page works offline, in a light theme and in a dark one.
@@ -51,6 +55,19 @@ def first_texts(
 def page(title: str, blocks: Sequence[str]) -> str:
     """Write a page of its own that needs no other file, of blocks of HTML."""
     return _PAGE.format(title=title, body="\n<hr>\n".join(blocks))
+
+
+def picture(label: str, save: Callable[[Path], None]) -> str:
+    """Put what `save` draws into a file into the page; nothing without matplotlib."""
+    try:
+        import_extra("matplotlib", "plots")
+    except ImportError:
+        return ""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.png"
+        save(path)
+        data = b64encode(path.read_bytes()).decode()
+    return f'<p><img alt="{escape(label)}" src="data:image/png;base64,{data}"></p>'
 
 
 def small(note: str) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wsfast import _values
-from wsfast.report import heat_map, table
+from wsfast.report import heat_map, html, table
 from wsfast.report.digits import column, significant
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.heat_map import HeatMap
@@ -248,6 +249,22 @@ def to_html(result: LayerSensitivityResult) -> str:
         return head + _block(_alone(result, text))
 
     return first_texts(result, block, note=f"{note})")
+
+
+def page(results: Sequence[LayerSensitivityResult]) -> str:
+    """Write a page of its own, of results of one text each; with heat maps where matplotlib is."""
+    blocks = [
+        f'<p dir="auto">{escape(printable(one.texts[0]))}</p>{to_html(one)}{_picture(one)}'
+        for one in results
+    ]
+    return html.page("Sensitivity of attention layers", blocks)
+
+
+def _picture(result: LayerSensitivityResult) -> str:
+    """Heat map of the heads as a picture in the page; nothing without matplotlib."""
+    of = "every head of every layer" if result.heads else "every layer"
+    over = "" if result.control is None else ", over S of shuffled weights"
+    return html.picture(f"Heat map: S of {of}{over}", partial(save_figure, result))
 
 
 def _block(result: LayerSensitivityResult) -> str:

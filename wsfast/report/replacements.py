@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from base64 import b64encode
 from collections.abc import Sequence
+from functools import partial
 from html import escape
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from wsfast._extras import import_extra
 from wsfast.report import html
 from wsfast.report.digits import column, percent, significant
 from wsfast.report.export import finite, to_json, writer
@@ -226,15 +223,7 @@ def _block(found: Replacements, rows: Sequence[Replacement]) -> str:
 
 def _picture(found: Replacements) -> str:
     """Heat map of the replacements as a picture in the page; nothing without matplotlib."""
-    try:
-        import_extra("matplotlib", "plots")
-    except ImportError:
-        return ""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "heat_map.png"
-        save_figure(found.result, path)
-        data = b64encode(path.read_bytes()).decode()
     label = "Heat map: the change that each new word makes at every position"
     if "draws" in found.result.axes:
         label += ", under the first draw of W"
-    return f'<p><img alt="{label}" src="data:image/png;base64,{data}"></p>'
+    return html.picture(label, partial(save_figure, found.result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,9 +35,37 @@ RADII = (0.1, 1.0)
 """Relative radii by default."""
 
 
+class Prepared:
+    """A model for several calls, loaded and made ready once, at the first that comes so far.
+
+    For a caller who has texts one after another. The weights are those of then.
+    """
+
+    def __init__(self, model: models.Model) -> None:
+        models.check(model)
+        self._model = model
+
+    @cached_property
+    def loaded(self) -> tuple[Any, Any]:
+        """The transformers model and its tokenizer."""
+        encoder, tokenizer = models.load(self._model)
+        models.check_tokenizer(tokenizer)
+        return encoder, tokenizer
+
+    @cached_property
+    def attention(self) -> AttentionModel:
+        """What gives the layers of a text."""
+        return AttentionModel(self.loaded[0])
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return models.name_of(self._model, self.loaded[0])
+
+
 @at_full_precision
 def layer_sensitivity(
-    model: models.Model,
+    model: models.Model | Prepared,
     texts: str | Iterable[str],
     *,
     layers: Iterable[int] | None = None,
@@ -80,7 +109,8 @@ def layer_sensitivity(
     ----------
     model, texts
         As in :func:`wsfast.embed`; decoders too, and of an encoder-decoder the encoder. The model
-        is left as it was. An entry of a sequence that cannot be done is left out, and named.
+        is left as it was, and made ready once for all texts; `Prepared` of this module keeps it for
+        several calls. An entry of a sequence that cannot be done is left out, and named.
     layers, heads : iterable of int, optional
         Which layers and heads, from 0; by default all.
     combine : {"each", "concatenated", "projected"}
@@ -141,8 +171,9 @@ def layer_sensitivity(
     >>> found.value.shape  # layers, heads, radii  # doctest: +SKIP
     torch.Size([6, 12, 2])
     """
-    kind = kind_of(perturbation, relative_radius if radius is None else radius)
-    radii = _radii(radius, relative_radius) if kind is None else [math.nan]
+    name, given = _radius_of(radius, relative_radius)
+    kind = kind_of(perturbation, given, name)
+    radii = _radii(name, RADII if given is None else given) if kind is None else [math.nan]
     measure = norm_of(kind, rows)
     search = effort(
         memory_budget=memory_budget, seed=seed, starts=starts, max_steps=max_steps, tol=tol
@@ -164,9 +195,8 @@ def layer_sensitivity(
     shown = _values.flag("progress", progress)
     include_special = _values.flag("include_special", include_special)
     items = listed(texts)
-    models.check(model)
-    encoder, tokenizer = models.load(model)
-    models.check_tokenizer(tokenizer)
+    prepared = model if isinstance(model, Prepared) else Prepared(model)
+    encoder, tokenizer = prepared.loaded
     limit = models.position_limit(encoder, tokenizer)
     read = _Read(
         tokenizer, limit, checked_max_tokens(max_tokens), _values.one_of("long", long, LONG)
@@ -175,13 +205,13 @@ def layer_sensitivity(
     rows_of = {index: _moved(one, include_special) for index, one in read.encodings.items()}
     inputs = _inputs.texts([torch.zeros(len(at_), 1) for at_ in rows_of.values()])
     places, sites = _inputs.places(positions, inputs)
-    prepared = AttentionModel(encoder)
+    layers_of = prepared.attention.layers
     found: dict[int, OfText] = {}
-    first = prepared.layers(next(iter(read.encodings.values())).inputs, wanted)
+    first = layers_of(next(iter(read.encodings.values())).inputs, wanted)
     columns = sum(len(one.column) for one in places)
     with progress_bar(question.work(first, columns), "word", shown) as bar:
         for (index, encoding), one in zip(read.encodings.items(), places, strict=True):
-            captured = prepared.layers(encoding.inputs, wanted) if found else first
+            captured = layers_of(encoding.inputs, wanted) if found else first
             found[index] = of_text(captured, _of_rows(one, rows_of[index]), question, bar)
     named = perturbation if isinstance(perturbation, str) else _values.name_of(perturbation)
     return _assembled(
@@ -202,7 +232,7 @@ def layer_sensitivity(
         cut=read.cut,
         sites=sites,
         info={
-            "model": models.name_of(model, encoder),
+            "model": prepared.name,
             "backend": question.maps(first[0])[0].given.engine(backend).backend,
             "linear": all(one.linear for one in first),
             "rows": rows,
@@ -322,14 +352,15 @@ def _numbers(name: str, values: Any) -> list[int]:
     return sorted(found)
 
 
-def _radii(radius: Any, relative_radius: Any) -> list[float]:
-    """The radii of the ball, absolute or relative."""
+def _radius_of(radius: Any, relative_radius: Any) -> tuple[str, Any]:
+    """What the radius is called, and the one that was given; None where neither was."""
     if radius is not None and relative_radius is not None:
         raise ValueError("radius and relative_radius cannot both be given")
-    if radius is None:
-        name, given = "relative_radius", RADII if relative_radius is None else relative_radius
-    else:
-        name, given = "radius", radius
+    return ("relative_radius", relative_radius) if radius is None else ("radius", radius)
+
+
+def _radii(name: str, given: Any) -> list[float]:
+    """The radii of the ball; `name` is what messages call them."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [_values.number(name, given, low=0)]
     found = [_values.number(f"{name}[{k}]", one, low=0) for k, one in enumerate(given)]
