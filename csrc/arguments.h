@@ -130,7 +130,7 @@ struct StepRows {
   T* best_gradient;   // (M, d)
   T* best_value;      // (M)
   T* beta;            // (M) step sizes
-  T* risen;           // (M) steps in a row that rose
+  T* risen;           // (M) steps in a row that rose; -inf without momentum
 };
 
 // A block of random weights: normals times `scale`, each a function of seed, draw, plane, row and

@@ -359,7 +359,7 @@ void take_step(const StepRows<T>& in, int threads) {
     } else {
       std::fill(delta, delta + d, T(0));
       in.beta[m] *= T(0.5);
-      in.risen[m] = T(0);
+      in.risen[m] = std::min(in.risen[m], T(0));
     }
     const T norm = root(dot(gradient, gradient, d));
     if (!(norm > T(0))) return copy_row(delta, best, d);

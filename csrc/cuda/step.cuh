@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(kThreads, kResident / kThreads)
   const T value = in.value[m], radius = in.radius, old_beta = in.beta[m];
   const bool better = value > in.best_value[m];
   const T beta = !better ? T(0.5) * old_beta : (old_beta < T(0.5) ? T(2) * old_beta : T(1));
-  const T risen = better ? in.risen[m] + T(1) : T(0);
+  const T counted = in.risen[m],
+          risen = better ? counted + T(1) : (counted < T(0) ? counted : T(0));
 
   T sums[3] = {0, 0, 0};
 #pragma unroll 2

@@ -58,15 +58,16 @@ class Climb:
     gradient: Tensor  # (P, s, d) there
     value: Tensor  # (P, s)
     beta: Tensor  # (P, s)
-    risen: Tensor  # (P, s) steps in a row that rose
+    risen: Tensor  # (P, s) steps in a row that rose; -inf without momentum
 
     @classmethod
-    def start(cls, delta: Tensor) -> Climb:
+    def start(cls, delta: Tensor, *, momentum: bool = True) -> Climb:
         """From `delta` (P, s, d), whose values are not known yet."""
         trial = delta.clone(memory_format=torch.contiguous_format)
         value = torch.full(delta.shape[:2], -torch.inf, dtype=delta.dtype, device=delta.device)
         still = torch.zeros_like(trial)
-        beta, risen = torch.ones_like(value), torch.zeros_like(value)
+        beta = torch.ones_like(value)
+        risen = torch.full_like(value, 0.0 if momentum else -torch.inf)
         return cls(trial, trial.clone(), still, value, beta, risen)
 
     def select(self, keep: Tensor) -> None:
@@ -189,7 +190,7 @@ class Engine:
         """
         rose = value > climb.value
         move = torch.where(rose[..., None], climb.trial - climb.delta, 0.0)
-        climb.risen = torch.where(rose, climb.risen + 1, 0.0)
+        climb.risen = torch.where(rose, climb.risen + 1, climb.risen.clamp(max=0))
         climb.value = torch.where(rose, value, climb.value)
         climb.delta = torch.where(rose[..., None], climb.trial, climb.delta)
         climb.gradient = torch.where(rose[..., None], gradient, climb.gradient)
@@ -198,7 +199,8 @@ class Engine:
         norm = upwards.norm(dim=-1, keepdim=True)
         beta = climb.beta[..., None, None]
         pull = upwards * (beta * radius / torch.where(norm > 0, norm, 1.0))
-        carry = (climb.risen - 1).clamp(min=0) / (climb.risen + 2)
+        again = (climb.risen - 1).clamp(min=0)
+        carry = again / (again + 3)
         moved = (1 - beta) * delta + pull + (carry[..., None] * move).unflatten(-1, (balls, -1))
         # Stay on the sphere while the objective rises outwards; else walk inside the ball, which is
         # convex.

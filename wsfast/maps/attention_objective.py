@@ -27,6 +27,11 @@ class AttentionObjective(Objective):
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
 
     @property
+    def momentum(self) -> bool:  # type: ignore[override]
+        state = self.state
+        return not isinstance(state, FunctionalState) and state.weight_fn.exponential
+
+    @property
     def _word(self) -> Tensor:
         """The words that change, (P, d) or (P, m, d)."""
         return self.state.state.word if isinstance(self.state, FunctionalState) else self.state.word

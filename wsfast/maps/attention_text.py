@@ -263,7 +263,7 @@ class AttentionText(ClosedFormText):
         )
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor:
-        if sites.words > 1:
+        if sites.words > 1 or not self.weight_fn.exponential:
             return self._lead.repeat(1, 1, sites.words)
         # A row whose own word takes all of its attention is seldom met by chance. The score S_ii
         # moves by slope·Δ + ½ Δ·BΔ: one start turns its way, one goes where it is largest.

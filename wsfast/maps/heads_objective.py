@@ -144,6 +144,8 @@ class HeadsObjective(Objective):
     # An orthonormal basis (d, r) of what the heads see of a word's change, and `moves` in it.
     factors: tuple[Tensor, Tensor] | None = None
 
+    momentum = True
+
     @property
     def places(self) -> int:
         return len(self.at)

@@ -40,7 +40,7 @@ def explore(
     objective: Objective, start: Tensor, limits: Limits, steps: int
 ) -> tuple[Tensor, Tensor]:
     """`steps` steps from every start (P, s, d): Δ (P, s, d) and its values (P, s)."""
-    climb = Climb.start(start)
+    climb = Climb.start(start, momentum=objective.momentum)
     go_on(objective, climb, limits, steps)
     return climb.delta, climb.value
 
@@ -67,7 +67,7 @@ def ascend(
         point, taken = ascend_unattended(objective, start, limits, steps, climb)
         return point, int(taken)
     evaluator, engine = objective.evaluator(1), objective.engine
-    climb = climb or Climb.start(start.delta[:, None])
+    climb = climb or Climb.start(start.delta[:, None], momentum=objective.momentum)
     best = Point(start.delta.clone(), start.value.clone())
     active = torch.arange(len(start.value), device=start.value.device)
     history: list[Tensor] = []
@@ -102,7 +102,7 @@ def ascend_unattended(
     All positions are carried to the last step; the number of steps is a tensor ().
     """
     evaluator, engine = objective.evaluator(1), objective.engine
-    climb = climb or Climb.start(start.delta[:, None])
+    climb = climb or Climb.start(start.delta[:, None], momentum=objective.momentum)
     best = start
     history: list[Tensor] = []
     done = torch.zeros_like(start.value, dtype=torch.bool)

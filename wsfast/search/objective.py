@@ -34,10 +34,14 @@ class Objective(ABC):
         Takes the steps.
     more_starts : int
         So many times the starts that the user asks for, where points cost next to nothing.
+    momentum : bool
+        Whether steps go on along the last one, so that a few tell which starts are the better ones.
+        With kinks they would lead past what slow steps find.
     """
 
     engine: Engine
     more_starts = 1
+    momentum = False
 
     @property
     @abstractmethod
@@ -100,6 +104,7 @@ class Scaled(Objective):
     def __init__(self, own: Objective, lengths: Tensor) -> None:
         self._own, self._lengths = own, lengths
         self.engine, self.more_starts = own.engine, own.more_starts
+        self.momentum = own.momentum
 
     @property
     def places(self) -> int:

@@ -50,8 +50,9 @@ class Search:
         self.limits = Limits(options.radius, options.tol, balls)
         self.starts, self.seed = options.starts, options.seed
         self.max_steps = options.max_steps
-        # Steps from every start, then from the better half, before the best goes on alone.
-        self.explored = max(1, options.max_steps // 15), options.max_steps // 10
+        # Steps before the best start goes on alone, and of them those that tell the better half.
+        self.explored = max(1, options.max_steps // 5)
+        self.told = max(1, options.max_steps // 15)
 
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
@@ -71,8 +72,8 @@ class Search:
         directions = self._directions(objective)
         small = objective.small()
         if small is None:
-            return self._run(directions, objective, self._alone, more)
-        most = self._alone
+            return self._run(directions, objective, self.max_steps - self.explored, more)
+        most = self.max_steps - self.explored
         if not small.lossless:
             most = min(self.max_steps // 3, most)
         inside = None if more is None else more @ small.basis
@@ -82,11 +83,6 @@ class Search:
             return lifted, steps
         polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)
         return polished, steps + further
-
-    @property
-    def _alone(self) -> int:
-        """The most steps of the best start alone."""
-        return self.max_steps - sum(self.explored)
 
     def finish(
         self, objective: Objective, start: Point, steps: int, tol: float
@@ -125,17 +121,19 @@ class Search:
             starts = torch.cat([starts, led], 1)
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
-        climb = Climb.start(starts)
-        for steps in self.explored:
-            go_on(objective, climb, limits, steps)
+        climb = Climb.start(starts, momentum=objective.momentum)
+        if objective.momentum:
+            go_on(objective, climb, limits, self.told)
             climb.best((climb.value.shape[1] + 1) // 2)
+        go_on(objective, climb, limits, self.explored - self.told * objective.momentum)
         climb.best(1)
         start = Point(climb.delta[:, 0], climb.value[:, 0])
-        point, steps = ascend(objective, start, limits, steps_alone, climb)
+        carried = climb if objective.momentum else None
+        point, steps = ascend(objective, start, limits, steps_alone, carried)
         point = along_rays(objective, point, _RAY)
         if smoothed:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
-        return point, sum(self.explored) + steps
+        return point, self.explored + steps
 
 
 def _better(one: Point, other: Point) -> Point:
