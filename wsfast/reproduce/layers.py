@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ def settings(model: str, seed: int, *, quick: bool) -> LayersSettings:
         reviews=4 if quick else 12,
         n=24 if quick else 64,
         radii=(SMALL, LARGE) if quick else (0.03, SMALL, 0.3, LARGE),
-        draws=2 if quick else 4,
+        draws=1 if quick else 3,
         words=2 if quick else 3,
         quick=quick,
         seed=seed,
@@ -83,11 +82,7 @@ def _done(settings: LayersSettings, sample: Beginnings, part: Part) -> Any:
 
 
 def _sensitivity(
-    settings: LayersSettings,
-    review: Embedded,
-    part: Part,
-    draws: int,
-    layers: Iterable[int] | None = None,
+    settings: LayersSettings, review: Embedded, part: Part, draws: int
 ) -> LayerSensitivityResult:
     """S of all heads: of one radius, or of masks.
 
@@ -102,7 +97,6 @@ def _sensitivity(
     return layer_sensitivity(
         settings.model,
         review.text,
-        layers=layers,
         seed=draw_seed(settings.seed, part.review),
         max_tokens=settings.n,
         **options,
@@ -115,22 +109,15 @@ def _sensitivity(
 def _estimate(settings: LayersSettings, sample: Beginnings, left: list[Part]) -> dict[str, float]:
     """Seconds of a part of each kind that is left, from pieces of the first review.
 
-    To make the model ready is told apart from the work on a layer.
+    Shuffled twins take as long as the trained heads. The largest radius takes longest.
     """
-    if not left:
-        return {}
-    review, model = sample.taken[0], Model(settings.model)
-    text = model.text(review)
-    ready = estimate.timed(lambda: Model(settings.model).text(review))
-    seconds = {}
+    review, seconds = sample.taken[0], {}
     for part in {part.kind: part for part in left}.values():
         if part.kind == "runs":
-            pairs = settings.words * len(text.places)
-            token = review.token_ids[text.places[0]]
-            one = estimate.timed(partial(text.changes, text.places[0], token))
-            seconds[part.kind] = ready + pairs * one
+            text = Model(settings.model).text(review)
+            one = partial(text.changes, text.places[0], review.token_ids[text.places[0]])
+            seconds[part.kind] = settings.words * len(text.places) * estimate.timed(one)
         else:
-            piece = partial(_sensitivity, settings, review, part, 0, [0])
-            of_layer = max(estimate.timed(piece) - ready, 0.0)
-            seconds[part.kind] = ready + len(text.layers) * (1 + settings.draws) * of_layer
+            trained = partial(_sensitivity, settings, review, part, 0)
+            seconds[part.kind] = (1 + settings.draws) * estimate.timed(trained)
     return seconds

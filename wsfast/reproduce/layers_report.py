@@ -79,10 +79,11 @@ def _notes(settings: LayersSettings) -> list[str]:
         "S of a head is the largest relative change of its output as the vector of one word, where "
         "the attention reads it, moves by at most the radius; the radius is in units of the norm "
         "of that vector. Of a layer and a review the median over heads counts. A twin has the "
-        f"entries of each weight matrix shuffled, on the same hidden states; {settings.draws} "
-        "draws, other ones for each review, so that intervals over reviews hold the spread of "
-        "both. The share is that of √n σ_max(W_V) ‖Δ‖ / ‖o‖, n rows that attend to the moved word "
-        "alone.",
+        "entries of each weight matrix shuffled, on the same hidden states; draws: "
+        f"{settings.draws}, other ones for each review, so that intervals over reviews hold the "
+        "spread of both (sd_reviews: of the ratio over reviews; sd_shuffles: over draws, within a "
+        "review). The share is that of √n σ_max(W_V) ‖Δ‖ / ‖o‖, n rows that attend to the moved "
+        "word alone.",
         f"Each word of one token gave way to {settings.words} random words. Changes of layers and "
         "of the embedding, the mean of the last hidden state, are those of the run of the changed "
         "text. Rank correlations (Spearman) are taken within a review; intervals are over reviews.",
@@ -208,11 +209,11 @@ def _claims(found: Findings) -> list[Claim]:
     ]
     if found.settings.quick:
         settings = found.settings
-        measured = f"{settings.reviews} reviews of {settings.n} tokens, {settings.draws} draws"
+        measured = f"{settings.reviews} reviews of {settings.n} tokens, draws: {settings.draws}"
         listed.append(
             Claim(
                 SOURCE,
-                "the same on 12 reviews of 64 tokens, with 4 draws of shuffled weights",
+                "the same on 12 reviews of 64 tokens, with 3 draws of shuffled weights",
                 measured,
                 claims.UNTESTED,
             )
@@ -349,13 +350,15 @@ def _summary(found: Findings) -> Table:
     for radius in found.changes:
         S, ratio = intervals(found.trained(radius)), found.ratio(radius)
         ratios, twins = intervals(ratio.mean(1)), found.shuffled(radius).mean((0, 1))
-        between = ratio.mean(1).std(0, ddof=1)
-        within = np.sqrt(ratio.var(1, ddof=1).mean(0))
+        between = ratio.mean(1).std(0, ddof=1).tolist()
+        within: list[float | None] = [None] * len(found.layers)
+        if found.settings.draws > 1:
+            within = np.sqrt(ratio.var(1, ddof=1).mean(0)).tolist()
         shares: Sequence[tuple[Any, ...]] = [(None, None, None)] * len(found.layers)
         if radius is not None:
             shares = intervals(found.share(radius))
         for place, layer in enumerate(found.layers):
-            spread = (float(between[place]), float(within[place]))
+            spread = (between[place], within[place])
             twin = float(twins[place])
             rows.append(
                 (_at(radius), layer, *S[place], twin, *ratios[place], *spread, *shares[place])

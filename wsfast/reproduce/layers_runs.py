@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,7 @@ def _scale(layer: AttentionLayer) -> list[float]:
     heads, given = layer.heads, LayerInput(layer)
     count, rows, d_k = heads.keys.shape
     if not given.linear:
-        return [float("nan")] * count
+        return [math.nan] * count
     values = given.matrix[:, :, d_k : d_k + heads.values.shape[-1]].movedim(1, 0)
     norms = torch.linalg.matrix_norm(values, 2)
     found: list[float] = (rows**0.5 * norms / heads.output().flatten(1).norm(dim=1)).tolist()
