@@ -341,7 +341,7 @@ def test_estimate_grows_with_what_is_asked_for(settings, monkeypatch):
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def findings(large, small, share=0.95, rho=(0.25, 0.25, 0.25, 0.55, 0.55, 0.6), words=0.1):
+def findings(large, small, share=(0.95,) * 6, rho=(0.25, 0.25, 0.25, 0.55, 0.55, 0.6), words=0.1):
     """Figures of six layers in four reviews, which differ by little."""
     spread = 1 + 0.01 * np.arange(4)[:, None]
     ratios = {1.0: np.array(large), 0.1: np.array(small)}
@@ -350,14 +350,14 @@ def findings(large, small, share=0.95, rho=(0.25, 0.25, 0.25, 0.55, 0.55, 0.6), 
         layers=list(range(6)),
         changes=(0.1, 1.0, None),
         ratio=lambda radius: (spread * ratios[radius])[:, None],
-        share=lambda _: spread * np.full(6, share),
+        share=lambda _: spread * np.array(share),
         spearman=lambda: spread * np.array(rho),
         spearman_of_words=lambda radius: spread * np.full(6, words if radius == 0.1 else 0.05),
     )
 
 
 LARGE, SMALL = [0.9, 1.5, 2.2, 2.4, 2.4, 2.1], [0.7, 3.0, 4.2, 5.1, 4.0, 3.8]
-ALL = ["agrees"] * 13
+ALL = ["agrees"] * 16
 
 
 def with_one(values, place, value):
@@ -370,16 +370,19 @@ def with_one(values, place, value):
         ({}, []),
         ({"large": with_one(LARGE, 0, 1.3)}, [0]),
         ({"small": with_one(SMALL, 0, 1.3)}, [1]),
-        ({"large": with_one(LARGE, 3, 0.9)}, [2]),
-        ({"small": with_one(SMALL, 5, 0.9)}, [3, 4]),
-        ({"small": with_one(SMALL, 2, 2.0)}, [4]),
-        ({"share": 0.8}, [5]),
-        ({"rho": (0.4, 0.25, 0.25, 0.55, 0.55, 0.6)}, [6]),
-        ({"rho": (0.25, 0.25, 0.1, 0.55, 0.55, 0.6)}, [8]),
-        ({"rho": (0.25, 0.25, 0.25, 0.3, 0.55, 0.6)}, [9]),
-        ({"rho": (0.25, 0.25, 0.25, 0.55, 0.72, 0.6)}, [10, 11]),
-        ({"rho": (0.25, 0.25, 0.25, 0.55, 0.55, 0.95)}, [11]),
-        ({"words": 0.8}, [12]),
+        ({"large": with_one(LARGE, 3, 0.9)}, [2, 4]),
+        ({"large": with_one(LARGE, 2, 2.7)}, [4]),
+        ({"small": with_one(SMALL, 5, 0.9)}, [3, 5, 6]),
+        ({"small": with_one(SMALL, 2, 2.0)}, [5, 6]),
+        ({"small": with_one(SMALL, 2, 2.8)}, [5]),
+        ({"share": with_one([0.95] * 6, 0, 0.8)}, [7]),
+        ({"share": with_one([0.95] * 6, 4, 0.8)}, [8]),
+        ({"rho": (0.4, 0.25, 0.25, 0.55, 0.55, 0.6)}, [9]),
+        ({"rho": (0.25, 0.25, 0.1, 0.55, 0.55, 0.6)}, [11]),
+        ({"rho": (0.25, 0.25, 0.25, 0.3, 0.55, 0.6)}, [12]),
+        ({"rho": (0.25, 0.25, 0.25, 0.55, 0.72, 0.6)}, [13, 14]),
+        ({"rho": (0.25, 0.25, 0.25, 0.55, 0.55, 0.95)}, [14]),
+        ({"words": 0.8}, [15]),
     ],
 )
 def test_verdicts(changed, differs):
@@ -393,5 +396,5 @@ def test_verdicts(changed, differs):
 def test_claims_name_the_layer_that_speaks_most_against_them():
     listed = layers_report._claims(findings(with_one(LARGE, 4, 1.2), SMALL, words=0.6))
     assert listed[2].measured.startswith("smallest in layer 4: ratio 1.2")
-    assert listed[11].measured.startswith("largest in layer 5: 0.6")
-    assert listed[12].measured.startswith("largest in layer 0, radius 0.1 ‖x‖: 0.6")
+    assert listed[14].measured.startswith("largest in layer 5: 0.6")
+    assert listed[15].measured.startswith("largest in layer 0, radius 0.1 ‖x‖: 0.6")
