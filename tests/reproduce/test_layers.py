@@ -180,6 +180,12 @@ def test_summary_is_over_reviews(finished, found):
         # Of two draws the variance is half of their squared difference.
         within = math.sqrt((np.diff(of_layer) ** 2 / 2).mean())
         assert float(row["sd_shuffles"]) == pytest.approx(within)
+        middle = [
+            np.median([np.median(S_i[at[1], h, k]) / S_i[at[1], h, k].max() for h in range(2)])
+            for two in found
+            for S_i, k in [(two[line // 4].per_word.numpy(), line // 2 % 2)]
+        ]
+        assert float(row["typical"]) == pytest.approx(np.mean(middle))
         if row["change"] == "masks":
             assert row["share"] == ""
             continue

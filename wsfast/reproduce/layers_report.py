@@ -84,8 +84,8 @@ def _notes(settings: LayersSettings) -> list[str]:
         "entries of each weight matrix shuffled, on the same hidden states; draws: "
         f"{settings.draws}, other ones for each review, so that intervals over reviews hold the "
         "spread of both (sd_reviews: of the ratio over reviews; sd_shuffles: over draws, within a "
-        "review). The share is that of √n σ_max(W_V) ‖Δ‖ / ‖o‖, n rows that attend to the moved "
-        "word alone.",
+        "review). typical is S_i of the median word over S. The share is that of √n σ_max(W_V) "
+        "‖Δ‖ / ‖o‖, n rows that attend to the moved word alone.",
         f"Each word of one token gave way to {settings.words} random words. Changes of layers and "
         "of the embedding, the mean of the last hidden state, are those of the run of the changed "
         "text. Rank correlations (Spearman) are taken within a review; intervals are over reviews.",
@@ -130,6 +130,16 @@ class Findings:
         """Trained over shuffled, (reviews, draws, layers)."""
         ratios: Array = self.trained(radius)[:, None] / self.shuffled(radius)
         return ratios
+
+    def typical(self, radius: float | None) -> Array:
+        """Median over heads of S_i of the median word over that of the worst, S."""
+
+        def of_review(k: int) -> Any:
+            result = self.result(k, radius)
+            middle = np.median(to_numpy(result.per_word)[:, :, 0], axis=2)
+            return np.median(middle / S_of(result), axis=1)
+
+        return self._each(of_review)
 
     def share(self, radius: float) -> Array:
         """Median over heads of the share of what values can do."""
@@ -369,7 +379,7 @@ def _summary(found: Findings) -> Table:
     """A line for each layer and radius; the last radius stands for masks."""
     header = (
         "change", "layer", "S", "low", "high", "S_shuffled", "ratio", "ratio_low", "ratio_high",
-        "sd_reviews", "sd_shuffles", "share", "share_low", "share_high",
+        "sd_reviews", "sd_shuffles", "typical", "share", "share_low", "share_high",
     )  # fmt: skip
     rows: list[tuple[Any, ...]] = []
     for radius in found.changes:
@@ -379,11 +389,12 @@ def _summary(found: Findings) -> Table:
         within: list[float | None] = [None] * len(found.layers)
         if found.settings.draws > 1:
             within = np.sqrt(ratio.var(1, ddof=1).mean(0)).tolist()
+        typical = found.typical(radius).mean(0).tolist()
         shares: Sequence[tuple[Any, ...]] = [(None, None, None)] * len(found.layers)
         if radius is not None:
             shares = intervals(found.share(radius))
         for place, layer in enumerate(found.layers):
-            spread = (between[place], within[place])
+            spread = (between[place], within[place], typical[place])
             twin = float(twins[place])
             rows.append(
                 (_at(radius), layer, *S[place], twin, *ratios[place], *spread, *shares[place])
@@ -456,16 +467,16 @@ def _runs(found: Findings, sample: Beginnings) -> Table:
 
 def _draw(found: Findings, figure: Figure) -> None:
     left, middle, right = figure.subplots(1, 3)
-    for radius in found.changes:
-        _line(left, found, found.ratio(radius).mean(1), _at(radius))
+    _line(right, found, found.spearman(), "change of the layer", "black")
+    for number, radius in enumerate(found.changes):  # of one colour in all three
+        name, colour = _at(radius), f"C{number}"
+        _line(left, found, found.ratio(radius).mean(1), name, colour)
+        if radius is not None:
+            _line(middle, found, found.share(radius), name, colour)
+        _line(right, found, found.spearman_of_words(radius), f"S_i, {name}", colour)
     left.axhline(1.0, color="black", linestyle="dotted")
     left.set_ylabel("S, trained over shuffled")
-    for radius in found.settings.radii:
-        _line(middle, found, found.share(radius), _at(radius))
     middle.set_ylabel("share of √n σ_max(W_V) ‖Δ‖ / ‖o‖")
-    _line(right, found, found.spearman(), "change of the layer")
-    for radius in found.changes:
-        _line(right, found, found.spearman_of_words(radius), f"S_i, {_at(radius)}")
     right.axhline(0.0, color="black", linestyle="dotted")
     right.set_ylabel("Spearman with the change of the embedding")
     for ax in (left, middle, right):
@@ -474,8 +485,10 @@ def _draw(found: Findings, figure: Figure) -> None:
         ax.legend(fontsize="x-small")
 
 
-def _line(ax: Axes, found: Findings, of_reviews: Array, label: str) -> None:
+def _line(ax: Axes, found: Findings, of_reviews: Array, label: str, colour: str) -> None:
     lines = intervals(of_reviews)
     means = [one.value for one in lines]
     spread = [[one.value - one.low for one in lines], [one.high - one.value for one in lines]]
-    ax.errorbar(found.layers, means, yerr=spread, marker="o", markersize=3, capsize=2, label=label)
+    ax.errorbar(
+        found.layers, means, spread, marker="o", markersize=3, capsize=2, color=colour, label=label
+    )
