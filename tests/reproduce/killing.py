@@ -27,6 +27,21 @@ RUNS = {
 }
 KILLS = 10
 
+
+def add_layers(model: str) -> None:
+    """The study of trained heads, of a model in a folder; what is imported is so before a fork."""
+    from reproduce import tiny_model
+
+    from wsfast.reproduce import data, layers
+    from wsfast.text import models
+
+    data.imdb_reviews = lambda: tiny_model.REVIEWS
+    layers._estimate = lambda _, __, left: {part.kind: 1.0 for part in left}
+    models.load(model)
+    settings = replace(tiny.LAYERS, model=model, radii=(0.1, 1.0, 2.0))
+    RUNS["layers"] = layers.run, settings
+
+
 # Nothing is written while the time is estimated.
 generalization._estimate = lambda _, __, left: {cell.kind: 1.0 for cell in left}
 sensitivity.estimate.seconds = lambda work: {one.name: 1.0 for one in work}
@@ -66,6 +81,8 @@ def killed(name: str, out: Path, chance: random.Random) -> bool:
 def main(name: str, undisturbed: Path, disturbed: Path) -> None:
     """Print how often the disturbed run was killed; its last run and the other one have ended."""
     torch.set_num_threads(1)
+    if name == "layers":
+        add_layers(str(undisturbed.with_name("model")))
     assert os.waitpid(started(name, undisturbed), 0)[1] == 0
     chance = random.Random(7)
     kills = sum(killed(name, disturbed, chance) for _ in range(KILLS))

@@ -34,6 +34,19 @@ def test_sample_of_reviews(few):
 
 
 @pytest.mark.needs("text")
+def test_beginnings_are_those_of_the_sample(few):
+    sample = data.reviews("minilm", 4, 3, seed=0)
+    found = data.beginnings("minilm", 4, 3, 0, "words")
+    assert [few[row].text for row in found.rows] == [one.text for one in found.taken]
+    assert [few[row].label for row in found.rows] == found.labels == sample.labels
+    for one in found.taken:
+        assert one.layer == "words"
+        assert len(one) == 3
+    assert found[3:] == sample[2:]
+    assert found.described(3).startswith("the first 3 tokens of 4 IMDb reviews")
+
+
+@pytest.mark.needs("text")
 @pytest.mark.usefixtures("few")
 def test_what_is_left_out_is_counted():
     counts = {(s.short, s.repeated) for s in (data.reviews("minilm", 4, 3, k) for k in range(9))}

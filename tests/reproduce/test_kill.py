@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reproduce import tiny_model
 from reproduce.tiny import tables
 
 pytestmark = [
@@ -17,17 +18,22 @@ pytestmark = [
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", ["sensitivity", "generalization"])
+@pytest.mark.parametrize(
+    "name",
+    ["sensitivity", "generalization", pytest.param("layers", marks=pytest.mark.needs("text"))],
+)
 def test_killed_ten_times(tmp_path, name):
     script = Path(__file__).with_name("killing.py")
     here = os.pathsep.join(filter(None, [str(script.parents[1]), os.environ.get("PYTHONPATH")]))
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    if name == "layers":
+        tiny_model.save(tmp_path / "model")
     done = subprocess.run(
         [sys.executable, str(script), name, str(undisturbed), str(disturbed)],
         env={**os.environ, "PYTHONPATH": here},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

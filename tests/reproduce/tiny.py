@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from wsfast.reproduce.settings import GeneralizationSettings, SensitivitySettings
+from wsfast.reproduce.settings import GeneralizationSettings, LayersSettings, SensitivitySettings
 
 SENSITIVITY = SensitivitySettings(
     dataset="synthetic",
@@ -28,6 +28,17 @@ GENERALIZATION = GeneralizationSettings(
     T=2,
     draws=3,
     maps=("raf", "rf"),
+    quick=True,
+    seed=3,
+)
+
+LAYERS = LayersSettings(
+    model="",  # a folder that a test makes
+    reviews=3,
+    n=9,
+    radii=(0.1, 1.0),
+    draws=2,
+    words=2,
     quick=True,
     seed=3,
 )

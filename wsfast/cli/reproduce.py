@@ -1,4 +1,4 @@
-"""``wsfast reproduce``: the paper's experiments, with a report of what agrees."""
+"""``wsfast reproduce``: the paper's experiments and a study of trained heads, with a report."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ def add_to(commands: arguments.Commands) -> None:
     """Add the command and its options."""
     parser = commands.add_parser(
         "reproduce",
-        help="run the paper's experiments again, and report what agrees",
-        description="Run an experiment of Bombari & Mondelli (arXiv 2402.02969) again: tables "
-        "(CSV, Parquet), pictures (PNG, SVG), and report.md, which puts each claim beside what was "
-        "measured. A run that was stopped goes on when it is started again.",
+        help="run the paper's experiments again, or the study of trained heads, and report",
+        description="Run an experiment of Bombari & Mondelli (arXiv 2402.02969) again, or the "
+        "study of the heads of a trained model (layers): tables (CSV, Parquet), pictures (PNG, "
+        "SVG), and report.md, which puts each claim beside what was measured. A run that was "
+        "stopped goes on when it is started again.",
     )
     experiments = parser.add_subparsers(required=True, metavar="EXPERIMENT", dest="experiment")
     for name, about in (
         ("sensitivity", "word sensitivity against the number of words (Theorems 1 to 3)"),
         ("generalization", "error on texts whose label one word turns round"),
         ("attention-map", "attention maps of two texts that differ in one word (Figure 1)"),
+        ("layers", "word sensitivity of trained heads on IMDb reviews, beside shuffled twins"),
     ):
         experiment = experiments.add_parser(name, help=about, description=f"Reproduce: {about}.")
         experiment.set_defaults(run=_run)
         setting = experiment.add_argument_group("setting")
-        if name != "attention-map":
+        if name in ("sensitivity", "generalization"):
             setting.add_argument(
                 "--dataset", choices=("imdb", "synthetic"), default="imdb",
                 help="IMDb reviews, or random texts that need no model (default imdb)",
@@ -65,6 +67,11 @@ def _run(args: argparse.Namespace) -> int:
 
         chosen = attention_map.settings(args.model or _MODEL, args.seed, quick=args.quick)
         attention_map.run(chosen, **options)
+    elif args.experiment == "layers":
+        from wsfast.reproduce import layers
+
+        heads = layers.settings(args.model or _MODEL, args.seed, quick=args.quick)
+        layers.run(heads, **options)
     elif args.experiment == "sensitivity":
         from wsfast.reproduce import sensitivity
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast._progress import progress_bar
+from wsfast.results.embedded import Embedded
 from wsfast.text import embed, imdb_reviews
 from wsfast.text.scale import to_norm_sqrt_d
 
@@ -33,11 +34,41 @@ class Sample(NamedTuple):
         )
 
 
+class Beginnings(NamedTuple):
+    """Reviews of which the first n tokens are taken."""
+
+    taken: list[Embedded]
+    rows: list[int]  # their numbers among all reviews
+    labels: list[int]  # 1 or -1
+    short: int  # as in `Sample`
+    repeated: int
+
+    def described(self, n: int) -> str:
+        """Where they come from, in a sentence."""
+        return (
+            f"the first {n} tokens of {len(self.taken)} IMDb reviews, special tokens not counted; "
+            f"of the reviews met, {self.short} shorter ones and {self.repeated} that begin like "
+            "another were left out."
+        )
+
+
 def reviews(model: str, count: int, n: int, seed: int, *, progress: bool = False) -> Sample:
     """The first n tokens of `count` reviews, in an order that `seed` shuffles.
 
-    Hidden state 0 of the model, as in the paper. Shorter reviews are left out, and so are those
-    that begin like one that is taken: features of equal texts are not independent.
+    Hidden state 0 of the model, as in the paper. See `beginnings`.
+    """
+    found = beginnings(model, count, n, seed, progress=progress)
+    X = torch.stack([one.X for one in found.taken])
+    return Sample(X, found.labels, found.short, found.repeated)
+
+
+def beginnings(
+    model: str, count: int, n: int, seed: int, layer: int | str = 0, *, progress: bool = False
+) -> Beginnings:
+    """The first n tokens of `count` reviews, in an order that `seed` shuffles.
+
+    Shorter reviews are left out, and so are those that begin like one that is taken: figures of
+    equal texts are not independent.
 
     Raises
     ------
@@ -46,31 +77,30 @@ def reviews(model: str, count: int, n: int, seed: int, *, progress: bool = False
     """
     pool = imdb_reviews()
     order = np.random.default_rng(seed).permutation(len(pool)).tolist()
-    texts: list[Tensor] = []
-    labels: list[int] = []
-    beginnings: set[tuple[str, ...]] = set()
-    short = repeated = 0
+    found = Beginnings([], [], [], 0, 0)
+    seen: set[tuple[str, ...]] = set()
     with progress_bar(count, "review", progress) as bar:
         for row in order:
-            if len(texts) == count:
+            if len(found.taken) == count:
                 break
-            embedded = embed(pool[row].text, model, 0, max_tokens=n)
+            embedded = embed(pool[row].text, model, layer, max_tokens=n)
             beginning = tuple(embedded.tokens)
             if len(beginning) < n:
-                short += 1
+                found = found._replace(short=found.short + 1)
                 continue
-            if beginning in beginnings:
-                repeated += 1
+            if beginning in seen:
+                found = found._replace(repeated=found.repeated + 1)
                 continue
-            beginnings.add(beginning)
-            texts.append(embedded.X)
-            labels.append(pool[row].label)
+            seen.add(beginning)
+            found.taken.append(embedded)
+            found.rows.append(row)
+            found.labels.append(pool[row].label)
             bar.update(1)
-    if len(texts) < count:
+    if len(found.taken) < count:
         raise ValueError(
-            f"dataset must have {count} reviews of at least {n} tokens, got {len(texts)}"
+            f"dataset must have {count} reviews of at least {n} tokens, got {len(found.taken)}"
         )
-    return Sample(torch.stack(texts), labels, short, repeated)
+    return found
 
 
 def synthetic(count: int, n: int, d: int, seed: int) -> Sample:

@@ -31,16 +31,18 @@ def write(
     settings: dict[str, Any],
     command: str,
     seconds: float,
+    about: str = f"Of: {PAPER}.",
 ) -> None:
     """Write report.md.
 
     `notes` are paragraphs, `figure` is the name of a PNG file, `table` a table in Markdown, `files`
-    all that was written beside the report, `seconds` how long this run took.
+    all that was written beside the report, `seconds` how long this run took, `about` a paragraph
+    that says whose claims these are.
     """
     facts = {**settings, **versions(), "CPU": _cpu(), "threads": torch.get_num_threads()}
     parts = [
         f"# {title}",
-        f"Of: {PAPER}.",
+        about,
         "## Claims",
         markdown(
             ("source", "claim", "measured, 95 % interval", "verdict"), [tuple(c) for c in claims]

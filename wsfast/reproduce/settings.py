@@ -94,3 +94,35 @@ class MapSettings:
     seed: int = 0
     a: str = "I love her much"
     b: str = "I love her smile"
+
+
+# Radii of the claims of `layers`, in units of the norm of a word: one saturates heads, one not.
+SMALL, LARGE = 0.1, 1.0
+
+
+@dataclass(frozen=True)
+class LayersSettings:
+    """Everything that the numbers of `layers` depend on."""
+
+    model: str
+    reviews: int
+    n: int  # tokens of each
+    radii: tuple[float, ...]  # in units of the norm of a word's vector; SMALL and LARGE among them
+    draws: int  # of shuffled weights, other ones for each review
+    words: int  # random words in place of each word of one token
+    quick: bool
+    seed: int = 0
+
+
+class Part(NamedTuple):
+    """A part of the work on one review, kept in a file of its own."""
+
+    kind: str  # "ball", "mask" or "runs"
+    review: int
+    radius: float | None = None  # of "ball"
+
+    @property
+    def file(self) -> str:
+        """Name of the file that keeps it."""
+        at = "" if self.radius is None else f"-{self.radius:g}"
+        return f"review{self.review}-{self.kind}{at}.npz"

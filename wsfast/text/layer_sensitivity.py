@@ -100,10 +100,11 @@ def layer_sensitivity(
     each head is verified by the model's own code, in float64.
 
     **A layer's sensitivity is not the model's.** It does not tell how the output of the whole model
-    changes: over random words put into three reviews, the change of a first layer of MiniLM had a
-    rank correlation (Spearman) of 0.2 to 0.3 with that of the pooled output. And beyond the first
-    layer it is the vector of a row that moves, not a word of the text, whose exchange would move
-    all rows. :func:`wsfast.substitute` runs words through the whole model (`through_model`).
+    changes: over random words put into twelve reviews, the change of one of the first three layers
+    of MiniLM had a rank correlation (Spearman) of 0.1 to 0.2 with that of the pooled output
+    (docs/layers.md). And beyond the first layer it is the vector of a row that moves, not a word of
+    the text, whose exchange would move all rows. :func:`wsfast.substitute` runs words through the
+    whole model (`through_model`).
 
     Parameters
     ----------
@@ -162,8 +163,8 @@ def layer_sensitivity(
 
     Notes
     -----
-    docs/design.md, section 7. The definition is (5) of Bombari & Mondelli (arXiv 2402.02969), of
-    trained heads.
+    docs/design.md, section 7; what it shows on reviews: docs/layers.md. The definition is (5) of
+    Bombari & Mondelli (arXiv 2402.02969), of trained heads.
 
     Examples
     --------

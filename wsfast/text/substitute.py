@@ -177,9 +177,9 @@ def substitute(
     **A layer's sensitivity is not the model's**: the word that changes a layer of random attention
     most need not change the output of a model much. With MiniLM, Spearman's rank correlation of
     both changes was from -0.4 to 0.2 over 150 random replacements in each of six IMDb reviews (64
-    tokens), and from -0.1 to 0.6 over the 50 largest; for trained attention, 0.2 to 0.3 in its
-    first layers (three reviews). And beyond the first layer it is the vector of row i that moves in
-    a layer's sensitivity, where a new word moves all rows.
+    tokens), and from -0.1 to 0.6 over the 50 largest; for trained attention, 0.1 to 0.2 in its
+    first three layers (twelve reviews; docs/layers.md). And beyond the first layer it is the vector
+    of row i that moves in a layer's sensitivity, where a new word moves all rows.
     `through_model` puts both changes side by side, and ``Replacements.model_correlation`` is their
     rank correlation over the words that were run. Those are one end of the ranking, and over so
     narrow a range it can be far from the correlation over all words. For that one, give a random
