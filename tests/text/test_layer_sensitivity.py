@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from wsfast import LayerSensitivityResult, attention_layers, layer_sensitivity
 from wsfast.maps.heads import HeadsMap
 from wsfast.maps.layer_input import LayerInput
 from wsfast.studies.layers import LayerQuestion, of_text
+from wsfast.text import models
 from wsfast.text.attention_layers import AttentionModel
 
 pytestmark = pytest.mark.needs("text")
@@ -60,6 +62,21 @@ def test_masks_are_those_of_the_definition(layer):
         after = given.features(layer.X[None], hidden)[0]
         expected = (after - before).norm() / before.norm()
         torch.testing.assert_close(result.per_word[0, 1, 0, word], expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.deep
+def test_memory_does_not_grow():
+    model = models.load("minilm")
+
+    def use(calls):
+        for _ in range(calls):
+            for change in ({"relative_radius": 0.1, "max_steps": 1}, {"perturbation": "mask"}):
+                layer_sensitivity(model, [TEXT] * 10, layers=[0], heads=[1], **change)
+        gc.collect()
+        return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+
+    before = use(1)
+    assert use(3) <= before
 
 
 def test_backends_agree_and_a_site_is_no_less_than_its_words():

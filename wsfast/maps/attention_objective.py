@@ -22,14 +22,10 @@ class AttentionObjective(Objective):
     engine: Engine
     state: BilinearState | FunctionalState | BilinearSiteState
     more_starts: int = 1
+    momentum: bool = False
     lead: Tensor | None = None
     smoother: tuple[AttentionObjective, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
-
-    @property
-    def momentum(self) -> bool:  # type: ignore[override]
-        state = self.state
-        return not isinstance(state, FunctionalState) and state.weight_fn.exponential
 
     @property
     def _word(self) -> Tensor:

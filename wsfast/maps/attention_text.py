@@ -255,12 +255,16 @@ class AttentionText(ClosedFormText):
             engine=self.engine,
             state=state(self.map.weight_fn),
             more_starts=self.more_starts,
+            momentum=self.smooth(measure),
             lead=self.leads(sites, measure, radius),
             smoother=tuple(
                 AttentionObjective(self.engine, state(fn)) for fn in self.map.smooth_fns
             ),
             basis=partial(self.basis, measure, radius),
         )
+
+    def smooth(self, measure: Measure) -> bool:
+        return self.weight_fn.exponential and not isinstance(measure, Functional)
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor:
         if sites.words > 1 or not self.weight_fn.exponential:

@@ -27,6 +27,7 @@ class Defined(Objective):
     engine: Engine
     rows_at_once: int  # texts that are edited together
     more_starts: int = 1
+    momentum: bool = False
     rounded: torch.dtype | None = None  # to which starts are rounded; by default that of X
     lead: Tensor | None = None
     smoother: tuple[Defined, ...] = ()

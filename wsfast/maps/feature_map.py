@@ -248,6 +248,7 @@ class PreparedText:
             engine=self.engine,
             rows_at_once=self.texts_at_once,
             more_starts=self.more_starts,
+            momentum=self.smooth(measure),
             rounded=self.search_dtype(radius),
             lead=self.leads(sites, measure, radius),
             smoother=tuple(
@@ -261,6 +262,10 @@ class PreparedText:
         return Defined(
             self.map.features, self.X, self.phi, sites, measure, self.engine, self.texts_at_once
         )
+
+    def smooth(self, measure: Measure) -> bool:
+        """Whether the measure is known to be smooth, and better searched with momentum."""
+        return False
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         """Where to start the search at `sites`, (1 or P, l, D); None: random starts alone."""

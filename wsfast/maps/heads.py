@@ -129,6 +129,9 @@ class _OfLayer(PreparedText):
     def phi(self) -> Tensor:
         return self.map.output(self.map.given.layer.heads)
 
+    def smooth(self, measure: Measure) -> bool:
+        return True
+
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         return self.map.lead(sites)
 
