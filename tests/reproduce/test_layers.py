@@ -331,7 +331,7 @@ def test_estimate_grows_with_what_is_asked_for(settings, monkeypatch):
     left = [Part("ball", 0, 0.1), Part("ball", 2, 1.0), Part("runs", 1)]
     seconds = layers._estimate(settings, sample, left)
     assert len(calls) == 2
-    assert calls[0].control is None  # the trained heads alone
+    assert calls[1].control is None  # the trained heads alone
     assert seconds.keys() == {"ball", "runs"}
     assert seconds["ball"] == 2.0 * (1 + 2)
     more = layers._estimate(replace(settings, draws=5, words=8), sample, left)
