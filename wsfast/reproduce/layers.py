@@ -109,10 +109,11 @@ def _sensitivity(
 def _estimate(settings: LayersSettings, sample: Beginnings, left: list[Part]) -> dict[str, float]:
     """Seconds of a part of each kind that is left, from pieces of the first review.
 
-    Shuffled twins take as long as the trained heads. The largest radius takes longest.
+    Shuffled twins take as long as the trained heads. The largest radius takes longest. Balls come
+    last: a first call also warms up.
     """
     review, seconds = sample.taken[0], {}
-    for part in {part.kind: part for part in left}.values():
+    for part in reversed({part.kind: part for part in left}.values()):
         if part.kind == "runs":
             text = Model(settings.model).text(review)
             one = partial(text.changes, text.places[0], review.token_ids[text.places[0]])
