@@ -24,7 +24,7 @@ from wsfast.engines.engine import Engine, Tiles
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_objective import AttentionObjective
-from wsfast.maps.closed_form_text import ROUNDING, ClosedFormText
+from wsfast.maps.closed_form_text import OWN_TURN, ROUNDING, ClosedFormText, starts_of
 from wsfast.maps.feature_map import FeatureMap
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
@@ -34,13 +34,7 @@ from wsfast.search.options import DEFAULT_BUDGET, ordinary, search_dtype
 # Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
 _CURVES = (0.48, 0.0192)
 
-# Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
-_SHORT = 1 << 12
-_MORE_STARTS = 4
-
-# Starts towards an own row that its word alone attends: how far one turns, in units of the radius,
-# and steps to where the own score is largest.
-_OWN_TURN = 0.25
+# Steps of a start to where the score of a word in its own row is largest.
 _OWN_STEPS = 2
 
 # Bytes that the pairs of a text are kept in, as candidates are met with them.
@@ -233,7 +227,7 @@ class AttentionText(ClosedFormText):
 
     @property
     def more_starts(self) -> int:
-        return _MORE_STARTS if self.n * self.d <= _SHORT else 1
+        return starts_of(self.n * self.d)
 
     def objective(self, sites: Sites, measure: Measure, radius: float) -> Objective:
         known = measure == Norm() or (isinstance(measure, Functional) and sites.words == 1)
@@ -279,7 +273,7 @@ class AttentionText(ClosedFormText):
         largest = rising
         for _ in range(_OWN_STEPS):
             largest = torch.nn.functional.normalize(slope + radius * largest @ B, dim=-1)
-        return torch.cat([lead.expand_as(rising), lead + _OWN_TURN * rising, largest], 1)
+        return torch.cat([lead.expand_as(rising), lead + OWN_TURN * rising, largest], 1)
 
     @cached_property
     def _lead(self) -> Tensor:

@@ -28,6 +28,13 @@ from wsfast.search.search import Search
 # change itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
 ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 
+# Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
+_SHORT = 1 << 12
+_MORE_STARTS = 4
+
+# How far a start turns towards an own row that its word alone attends, in units of the radius.
+OWN_TURN = 0.25
+
 # Points evaluated together at each position: enough for the products to run at full speed.
 _POINTS = 256
 
@@ -284,6 +291,11 @@ class ClosedFormText(PreparedText):
         constants = (120 if smoothed else 60) * 8 * self.n
         point = self.engine.bytes_of_point(self.n, self.d, smoothed=smoothed)
         yield from index.split(max(1, self.budget // (constants + points * point)))
+
+
+def starts_of(numbers: int) -> int:
+    """How many times the starts that the user asks for a text of so many numbers gets."""
+    return _MORE_STARTS if numbers <= _SHORT else 1
 
 
 def put_of(change: Change) -> Tensor:

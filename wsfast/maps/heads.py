@@ -17,7 +17,7 @@ from wsfast.attention.sites import HeadSiteState, LeftOut, SiteState, prepare_he
 from wsfast.attention.state import HeadState, PositionState, prepare_head
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.engine import Engine
-from wsfast.maps.closed_form_text import ClosedFormText
+from wsfast.maps.closed_form_text import OWN_TURN, ClosedFormText, starts_of
 from wsfast.maps.feature_map import FeatureMap, PreparedText
 from wsfast.maps.heads_objective import HeadsObjective, HeadStates, Projected, SideBySide
 from wsfast.maps.layer_input import LayerInput
@@ -93,17 +93,37 @@ class HeadsMap(FeatureMap):
             heads=heads,
             moves=self.matrix.to(heads.dtype) if linear else self.moves,
             d=self.given.X.shape[1],
-            lead=self.lead(sites),
+            lead=self.leads(sites),
             factors=self._factors,
+            more_starts=self.more_starts,
         )
 
-    def lead(self, sites: Sites) -> Tensor | None:
-        """The direction that raises all scores at once, (1, 1, m d)."""
+    @property
+    def more_starts(self) -> int:
+        """As of `Objective`: texts are short where the dimensions that heads see are few."""
+        seen = self._factors[0] if self._factors is not None else self.given.X
+        return starts_of(len(self.given.X) * seen.shape[1])
+
+    def leads(self, sites: Sites) -> Tensor | None:
+        """Directions (1 or P, l, m d): all scores raised at once, and lowered.
+
+        Of single words also the first of them turned to where the score of the word in its own row
+        rises.
+        """
         if not self.given.linear:
             return None
-        queries = self.given.layer.heads.queries[self.heads].sum(1)
-        lead = torch.einsum("dhe,he->d", self.matrix[..., : queries.shape[1]], queries)
-        return lead[None, None].repeat(1, 1, sites.words)
+        heads = self.given.layer.heads.only(self.heads)
+        d_k = heads.keys.shape[-1]
+        of_key, of_query = self.matrix[..., :d_k], self.matrix[..., -d_k:]
+        lead = torch.einsum("dhe,he->d", of_key, heads.queries.sum(1))
+        lead = torch.nn.functional.normalize(lead, dim=0)
+        both = torch.stack([lead, -lead])[None]
+        if sites.words > 1:
+            return both.repeat(1, 1, sites.words)
+        own = torch.einsum("dhe,hpe->pd", of_key, heads.queries[:, sites.index])
+        own += torch.einsum("dhe,hpe->pd", of_query, heads.keys[:, sites.index])
+        turned = lead + OWN_TURN * torch.nn.functional.normalize(own, dim=1)
+        return torch.cat([both.expand(len(sites), -1, -1), turned[:, None]], 1)
 
     def search_dtype(self, radius: float) -> torch.dtype:
         """The model's own code works in float64."""
@@ -129,11 +149,15 @@ class _OfLayer(PreparedText):
     def phi(self) -> Tensor:
         return self.map.output(self.map.given.layer.heads)
 
+    @property
+    def more_starts(self) -> int:
+        return self.map.more_starts
+
     def smooth(self, measure: Measure) -> bool:
         return True
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
-        return self.map.lead(sites)
+        return self.map.leads(sites)
 
     def _after(self, sites: Sites, change: Change) -> Tensor:
         if change.add is not None or change.put is not None:

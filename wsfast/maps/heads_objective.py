@@ -143,6 +143,7 @@ class HeadsObjective(Objective):
     lead: Tensor | None = None
     # An orthonormal basis (d, r) of what the heads see of a word's change, and `moves` in it.
     factors: tuple[Tensor, Tensor] | None = None
+    more_starts: int = 1
 
     momentum = True
 

@@ -52,7 +52,7 @@ class Search:
         self.max_steps = options.max_steps
         # Steps before the best start goes on alone, and of them those that tell the better half.
         self.explored = max(1, options.max_steps // 5)
-        self.told = max(1, options.max_steps // 15)
+        self.told = max(1, 2 * options.max_steps // 15)
 
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
