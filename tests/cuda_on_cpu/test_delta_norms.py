@@ -119,7 +119,7 @@ def test_steps_are_those_of_pytorch(order, dtype):
             gradient[0] = 0.0 if step < 3 else gradient[0]
             CUDA.take_step(one, value, gradient, radius)
             TORCH.take_step(two, value, gradient, radius)
-            for name in ("value", "beta", "delta"):
+            for name in ("value", "beta", "delta", "risen"):
                 assert torch.equal(getattr(one, name), getattr(two, name)), name
             rtol = 200 * torch.finfo(dtype).eps
             torch.testing.assert_close(one.trial, two.trial, rtol=rtol, atol=rtol * radius)

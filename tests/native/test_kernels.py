@@ -150,7 +150,7 @@ def test_step(level, dtype):
             gradient[0, 0] = 0
             for engine, climb in ((CPU, native), (TORCH, plain)):
                 engine.take_step(climb, value.clone(), gradient.clone(), 2.0)
-            for name in ("trial", "delta", "gradient", "value", "beta"):
+            for name in ("trial", "delta", "gradient", "value", "beta", "risen"):
                 torch.testing.assert_close(getattr(native, name), getattr(plain, name)), step
 
 

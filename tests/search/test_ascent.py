@@ -65,6 +65,41 @@ def test_accepted_values_never_fall(fn, backend):
 
 
 @backends
+@pytest.mark.parametrize("momentum", [True, False])
+def test_momentum_goes_on_along_the_last_step_until_one_is_refused(backend, momentum):
+    engine = objective(FUNCTIONS[0], backend).engine
+    start = torch.tensor([[[0.1, 0.2, 0.0]]], dtype=torch.float64)
+    slopes = torch.eye(3, dtype=torch.float64)
+    climb = Climb.start(start, momentum=momentum)
+
+    def step(value, slope):
+        tried = climb.trial.clone()
+        engine.take_step(climb, start.new_tensor([[value]]), slope.view(1, 1, 3).clone(), 1.0)
+        return tried[0, 0], climb.trial[0, 0].clone()
+
+    step(1.0, slopes[0])
+    for k, slope in ((2, slopes[1]), (3, slopes[2])):
+        before = climb.delta[0, 0].clone()
+        best, trial = step(float(k), slope)
+        carry = (k - 1) / (k + 2) if momentum else 0.0
+        onto = slope + carry * (best - before)
+        torch.testing.assert_close(trial, onto / onto.norm())
+    _, trial = step(0.0, slopes[1])
+    torch.testing.assert_close(trial, (onto := 0.5 * (best + slopes[2])) / onto.norm())
+    best, trial = step(9.0, slopes[1])  # the first in a row again
+    torch.testing.assert_close(trial, slopes[1])
+
+
+def test_the_better_starts_are_kept():
+    climb = Climb.start(torch.arange(8.0).view(2, 4, 1))
+    climb.value = torch.tensor([[1.0, 4.0, 2.0, 3.0], [9.0, 1.0, 7.0, 8.0]])
+    climb.best(2)
+    assert climb.value.tolist() == [[4.0, 3.0], [9.0, 8.0]]
+    assert climb.delta[..., 0].tolist() == [[1.0, 3.0], [4.0, 7.0]]
+    assert climb.beta.shape == climb.risen.shape == (2, 2)
+
+
+@backends
 @functions
 def test_explore_and_ascend(fn, backend):
     aim = objective(fn, backend)
