@@ -99,6 +99,18 @@ def test_beats_random_changes(backend, weight_fn, normalize):
     assert bool((result.per_word >= norms.amax(1)).all())
 
 
+def test_default_effort_comes_near_to_twelve_times_the_starts():
+    """Without the starts towards a saturated own row it is 0.984."""
+    shares = []
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.randn(32, 192, generator=generator)
+        X *= 192**0.5 / X.norm(dim=1, keepdim=True)
+        best = raf_sensitivity(X, seed=seed, starts=48, max_steps=300)
+        shares.append((raf_sensitivity(X, seed=seed).per_word / best.per_word).mean())
+    assert float(torch.stack(shares).mean()) >= 0.986
+
+
 # -- nothing in reach is better -------------------------------------------------------------------
 
 
