@@ -32,7 +32,7 @@ TURNS = {"smoke": 1, "quick": 3, "full": 7}
 
 
 @pytest.mark.cases(
-    "n, heads, d_k", smoke=[(8, 2, 4)], quick=[(128, 12, 32)], full=[(32, 12, 32), (128, 12, 64)]
+    "n, heads, d_k", smoke=[(8, 4, 4)], quick=[(128, 12, 32)], full=[(32, 12, 32), (128, 12, 64)]
 )
 @pytest.mark.usefixtures("native")
 def test_step_of_heads(compare, threads, n, heads, d_k):
