@@ -153,9 +153,6 @@ class _OfLayer(PreparedText):
     def more_starts(self) -> int:
         return self.map.more_starts
 
-    def smooth(self, measure: Measure) -> bool:
-        return True
-
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         return self.map.leads(sites)
 
