@@ -16,6 +16,20 @@ def add_progress(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
+def add_form(output: argparse._ArgumentGroup, row: str) -> None:
+    """JSON or CSV in place of tables; `row` is what a row of CSV is."""
+    form = output.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON object a line, one a text")
+    form.add_argument("--csv", action="store_true", help=f"print CSV, one row {row}")
+
+
+def add_html(output: argparse._ArgumentGroup) -> None:
+    """Where to write a page."""
+    output.add_argument(
+        "--html", type=Path, metavar="OUT.html", help="also write a page that shows it offline"
+    )
+
+
 def add_model(setting: argparse._ArgumentGroup) -> None:
     """Which encoder."""
     setting.add_argument(

@@ -79,12 +79,8 @@ def add_to(commands: arguments.Commands) -> None:
     )  # fmt: skip
 
     output = parser.add_argument_group("output")
-    form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON object a line, one a text")
-    form.add_argument("--csv", action="store_true", help="print CSV, one row an S_i")
-    output.add_argument(
-        "--html", type=Path, metavar="OUT.html", help="also write a page that shows it offline"
-    )
+    arguments.add_form(output, "an S_i")
+    arguments.add_html(output)
     output.add_argument(
         "--plot", type=Path, metavar="OUT.png",
         help="also draw a heat map of the heads at the first radius; several texts: OUT-0.png, ...",

@@ -38,9 +38,7 @@ def add_to(commands: arguments.Commands) -> None:
     add_texts(parser)
 
     output = parser.add_argument_group("output")
-    form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON object a line, one a text")
-    form.add_argument("--csv", action="store_true", help="print CSV, one row a word")
+    arguments.add_form(output, "a word")
     output.add_argument(
         "--plot", type=Path, metavar="OUT.png", help="also draw it; several texts: OUT-0.png, ..."
     )

@@ -60,12 +60,8 @@ def add_to(commands: arguments.Commands) -> None:
     )  # fmt: skip
 
     output = parser.add_argument_group("output")
-    form = output.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print a JSON object a line, one a text")
-    form.add_argument("--csv", action="store_true", help="print CSV, one row a replacement")
-    output.add_argument(
-        "--html", type=Path, metavar="OUT.html", help="also write a page that shows it offline"
-    )
+    arguments.add_form(output, "a replacement")
+    arguments.add_html(output)
     output.add_argument(
         "--plot", type=Path, metavar="OUT.png",
         help="also draw a heat map; several texts: OUT-0.png, ...",

@@ -122,10 +122,11 @@ class Search:
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
         climb = Climb.start(starts, momentum=objective.momentum)
-        if objective.momentum:
-            go_on(objective, climb, limits, self.told)
+        told = self.told if objective.momentum else 0
+        if told:
+            go_on(objective, climb, limits, told)
             climb.best((climb.value.shape[1] + 1) // 2)
-        go_on(objective, climb, limits, self.explored - self.told * objective.momentum)
+        go_on(objective, climb, limits, self.explored - told)
         climb.best(1)
         start = Point(climb.delta[:, 0], climb.value[:, 0])
         carried = climb if objective.momentum else None
