@@ -118,6 +118,27 @@ struct FunctionalRows {
   T* value;       // (M) sum of theta_j.delta_j
 };
 
+// A cache line of numbers: blocks of columns that are worked on together have so many.
+template <typename T>
+constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
+
+// One evaluation of a head of a trained layer at M points, its products included (CPU only;
+// docs/design.md, section 7).  Matrices lie in panels of kLanes columns, the last one filled up
+// with zeros: (panels, rows, kLanes).  `moves` makes of Delta (r) the changes of the key, of the
+// value and of the query, D = 2 d_k + d numbers; without it, r = D and they are Delta.
+template <typename T>
+struct HeadPoints {
+  std::int64_t d_k, r;
+  const T *queries, *outputs, *keys, *values;          // panels of (n, .)
+  const T *queries_t, *outputs_t, *keys_t, *values_t;  // panels of (., n)
+  const T *moves, *moves_t;  // panels of (r, D) and of (D, r), or null
+  const T* delta;            // (M, r)
+  T* value;                  // (M) as in AscentRows
+  T* size;                   // (M), or null: the gradient is wanted
+  T* gradient;               // (M, r)
+  T* work;                   // head_work numbers
+};
+
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
 template <typename T>
 struct StepRows {
@@ -165,10 +186,9 @@ struct CentredRows {
   T* norm2;        // (rows)
 };
 
-// Candidates are worked on in blocks of one cache line; their arrays have one column for each, and
-// whole blocks of columns.
-template <typename T>
-constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
+// Candidates are worked on in blocks of kLanes; their arrays have one column for each, and whole
+// blocks of columns.
+
 // Rows j that are worked on together.
 constexpr std::int64_t kGroup = 4;
 

@@ -63,6 +63,28 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       },
       py::arg("state"), py::arg("rows"), py::arg("threads"),
       py::call_guard<py::gil_scoped_release>());
+  using Head = HeadPoints<T>;
+  m.def(("head_work" + suffix).c_str(), [](std::int64_t points, std::int64_t n, std::int64_t d_k,
+                                           std::int64_t d, std::int64_t r) {
+    return Cpu::kernels<T>().head_work(points, n, d_k, d, r);
+  });
+  bind_struct<Cpu>(m, "HeadPoints" + suffix, field("d_k", &Head::d_k),
+                   field("r", &Head::r), field("moves", &Head::moves),
+                   field("moves_t", &Head::moves_t),
+                   field("queries", &Head::queries), field("outputs", &Head::outputs),
+                   field("keys", &Head::keys), field("values", &Head::values),
+                   field("queries_t", &Head::queries_t), field("outputs_t", &Head::outputs_t),
+                   field("keys_t", &Head::keys_t), field("values_t", &Head::values_t),
+                   field("delta", &Head::delta), field("value", &Head::value),
+                   field("size", &Head::size), field("gradient", &Head::gradient),
+                   field("work", &Head::work));
+  m.def(
+      "head_points",
+      [](const On<Cpu, PositionState<T>>& state, const On<Cpu, Head>& points, int threads) {
+        Cpu::kernels<T>().head_points(state, points, threads);
+      },
+      py::arg("state"), py::arg("points"), py::arg("threads"),
+      py::call_guard<py::gil_scoped_release>());
   m.def(
       "substitution_norms",
       [](const State& state, const Tile& tile, int threads) {

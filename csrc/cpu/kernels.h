@@ -16,6 +16,9 @@ struct Kernels {
   void (*ascent_gradient)(const PositionState<T>&, const AscentRows<T>&, const T* own_delta,
                           T* gradient, int threads);
   void (*functional_ascent)(const PositionState<T>&, const FunctionalRows<T>&, int threads);
+  void (*head_points)(const PositionState<T>&, const HeadPoints<T>&, int threads);
+  std::int64_t (*head_work)(std::int64_t points, std::int64_t n, std::int64_t d_k, std::int64_t d,
+                            std::int64_t r);
   void (*take_step)(const StepRows<T>&, int threads);
   void (*centre_rows)(const CentredRows<T>&, int threads);
   void (*candidate_attention)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);

@@ -32,6 +32,12 @@ T dot(const T* x, const T* y, Index n) {
   return sum;
 }
 
+template <typename T>
+void copy_row(T* to, const T* from, Index d) {
+#pragma omp simd
+  for (Index k = 0; k < d; ++k) to[k] = from[k];
+}
+
 // ---- attention weights of a row
 // ------------------------------------------------------------------------------------
 
@@ -118,6 +124,40 @@ void attention_rows(const AttentionRows<T>& in, int threads) {
 // ---- one evaluation: value, and the coefficients of the gradient
 // ---------------------------------------------------
 
+// Where one point Delta of a position is worked on: a row of AscentRows, or what a block of points
+// has at hand.
+template <typename T>
+struct PointAt {
+  Index position;
+  const T* delta;            // (d)
+  T *score, *mean, *own;     // (n) products, then coefficients
+  const T* bilinear;         // (d)
+  T *weight, *change, *slope;  // (n) of row i, as in AscentRows
+  T* dominated_coef;         // of the dominated pairs of the position
+  T* scalars;                // (kScalars)
+  T *value, *size;           // size: null with a gradient
+};
+
+template <typename T>
+PointAt<T> point_of(const PositionState<T>& p, const AscentRows<T>& rows, Index m) {
+  const Index n = p.n, d = p.d, position = m / p.starts;
+  T* products = rows.products + m * (3 * n + d);
+  return {position,
+          rows.delta + m * d,
+          products,
+          products + n,
+          products + 2 * n,
+          products + 3 * n,
+          rows.own_weight + m * n,
+          rows.own_change + m * n,
+          rows.own_slope + m * n,
+          rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions] +
+              p.dominated_start[position],
+          rows.scalars + m * kScalars,
+          rows.value + m,
+          rows.size ? rows.size + m : nullptr};
+}
+
 template <typename T>
 struct RowSums {
   T value, size, by_shift, alpha2;
@@ -125,10 +165,10 @@ struct RowSums {
 
 // All rows but the perturbed word's own, whose entries in the state are neutral: it adds exactly 0.
 template <bool kGradient, class G, typename T>
-RowSums<T> other_rows(const G& g, const PositionState<T>& p, Index position, T* products,
-                      T word_delta, T delta2) {
-  const Index offset = position * p.n;
-  T *score = products, *mean = products + p.n;
+RowSums<T> other_rows(const G& g, const PositionState<T>& p, const PointAt<T>& at, T word_delta,
+                      T delta2) {
+  const Index offset = at.position * p.n;
+  T *score = at.score, *mean = at.mean;
   const T *logit = p.logit + offset, *a = p.a + offset, *b = p.b + offset,
           *inv_b = p.inv_b + offset, *c2 = p.c2 + offset, *reach = p.reach + offset,
           *others = G::kExponential ? p.logit + offset : p.others + offset;
@@ -214,38 +254,33 @@ bool own_attention(const G& g, const PositionState<T>& p, Index position, const 
 }
 
 template <bool kGradient, class G, typename T>
-void forward_row(const G& g, const PositionState<T>& p, const AscentRows<T>& rows, Index m) {
-  const Index n = p.n, d = p.d, position = m / p.starts, i = p.index[position];
-  const T *delta = rows.delta + m * d, *word = p.word + position * d;
-  T* products = rows.products + m * (3 * n + d);
-  T *score = products, *mean = products + n, *own = products + 2 * n;
+void forward_row(const G& g, const PositionState<T>& p, const PointAt<T>& at) {
+  const Index d = p.d, i = p.index[at.position];
+  const T *delta = at.delta, *word = p.word + at.position * d;
   const T delta2 = dot(delta, delta, d), word_delta = dot(word, delta, d);
-  own[i] += score[i] + T(0.5) * dot(delta, products + 3 * n, d);
+  at.own[i] += at.score[i] + T(0.5) * dot(delta, at.bilinear, d);
 
-  const Index first = p.dominated_start[position], last = p.dominated_start[position + 1];
+  const Index first = p.dominated_start[at.position], last = p.dominated_start[at.position + 1];
   for (Index k = first; k < last; ++k)
-    mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
+    at.mean[p.dominated_row[k]] = dot(p.dominated_mean + k * d, delta, d);
 
-  const RowSums<T> sums = other_rows<kGradient>(g, p, position, products, word_delta, delta2);
+  const RowSums<T> sums = other_rows<kGradient>(g, p, at, word_delta, delta2);
 
-  T* weight = rows.own_weight + m * n;
   const bool certain =
-      own_attention(g, p, position, own, weight, rows.own_change + m * n, rows.own_slope + m * n);
-  T* scalars = rows.scalars + m * kScalars;
-  scalars[2] = weight[i];
-  rows.value[m] = sums.value;
+      own_attention(g, p, at.position, at.own, at.weight, at.change, at.slope);
+  at.scalars[2] = at.weight[i];
+  *at.value = sums.value;
   if constexpr (kGradient) {
-    scalars[0] = sums.by_shift;
-    scalars[1] = sums.alpha2;
+    at.scalars[0] = sums.by_shift;
+    at.scalars[1] = sums.alpha2;
     // A dominated pair's c is taken from the mean of the others, not from phi: its coefficient
     // leaves the product.
-    T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
     for (Index k = first; k < last; ++k) {
-      coef[k] = mean[p.dominated_row[k]];
-      mean[p.dominated_row[k]] = T(0);
+      at.dominated_coef[k - first] = at.mean[p.dominated_row[k]];
+      at.mean[p.dominated_row[k]] = T(0);
     }
   } else {
-    rows.size[m] = certain ? sums.size : Bits<T>::kHuge;
+    *at.size = certain ? sums.size : Bits<T>::kHuge;
   }
 }
 
@@ -253,90 +288,90 @@ template <bool kGradient, typename T>
 void forward(const PositionState<T>& p, const AscentRows<T>& rows, int threads) {
   with_weight_fn(p.weight_fn, p.curve, [&](const auto& g) {
     for_rows(p.positions * p.starts, 8 * p.n + 2 * p.d, threads,
-             [&](Index m) { forward_row<kGradient>(g, p, rows, m); });
+             [&](Index m) { forward_row<kGradient>(g, p, point_of(p, rows, m)); });
   });
 }
 
-// Row i itself: own_delta comes in as own_change X, goes out as delta_i.
+// Row i itself: own (d) comes in as own_change X, goes out as delta_i.
+template <typename T>
+void own_row_of(const PositionState<T>& p, const PointAt<T>& at, T* own) {
+  const T* delta = at.delta;
+  const T alpha = at.scalars[2];
+  T norm2 = 0, along = 0, before = 0, delta2 = 0;
+#pragma omp simd reduction(+ : norm2, along, before, delta2)
+  for (Index k = 0; k < p.d; ++k) {
+    const T moved = own[k] + alpha * delta[k];
+    before += own[k] * own[k];
+    delta2 += delta[k] * delta[k];
+    norm2 += moved * moved;
+    along += moved * delta[k];
+    own[k] = moved;
+  }
+  at.scalars[3] = along;
+  *at.value += norm2;
+  if (at.size) *at.size += before + alpha * alpha * delta2;
+}
+
 template <typename T>
 void own_row(const PositionState<T>& p, const AscentRows<T>& rows, T* own_delta, int threads) {
-  const Index d = p.d;
-  for_rows(p.positions * p.starts, d, threads, [&](Index m) {
-    T* own = own_delta + m * d;
-    const T* delta = rows.delta + m * d;
-    T* scalars = rows.scalars + m * kScalars;
-    const T alpha = scalars[2];
-    T norm2 = 0, along = 0, before = 0, delta2 = 0;
-#pragma omp simd reduction(+ : norm2, along, before, delta2)
-    for (Index k = 0; k < d; ++k) {
-      const T moved = own[k] + alpha * delta[k];
-      before += own[k] * own[k];
-      delta2 += delta[k] * delta[k];
-      norm2 += moved * moved;
-      along += moved * delta[k];
-      own[k] = moved;
-    }
-    scalars[3] = along;
-    rows.value[m] += norm2;
-    if (rows.size) rows.size[m] += before + alpha * alpha * delta2;
-  });
+  for_rows(p.positions * p.starts, p.d, threads,
+           [&](Index m) { own_row_of(p, point_of(p, rows, m), own_delta + m * p.d); });
 }
 
-// own_products = delta_i X^T: the scores of row i get their coefficients.
+// h = delta_i X^T: the scores of row i get their coefficients.
+template <typename T>
+void backward_row(const PositionState<T>& p, const PointAt<T>& at, const T* h, bool normalized) {
+  const Index n = p.n, i = p.index[at.position];
+  T* own = at.own;
+  const T *weight = at.weight, *slope = at.slope, along = at.scalars[3];
+  const T mean = normalized ? dot(weight, h, n) + weight[i] * along : T(0);
+#pragma omp simd
+  for (Index l = 0; l < n; ++l) own[l] = T(2) * slope[l] * (h[l] - mean);
+  own[i] += T(2) * slope[i] * along;
+  at.score[i] = own[i];
+  at.scalars[4] = own[i];
+}
+
 template <typename T>
 void ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_products,
                      int threads) {
-  const Index n = p.n;
   const bool normalized = p.weight_fn != WeightFn::kReluUnnormalized &&
                           p.weight_fn != WeightFn::kSquareplusUnnormalized;
-  for_rows(p.positions * p.starts, n, threads, [&](Index m) {
-    const Index i = p.index[m / p.starts];
-    T* products = rows.products + m * (3 * n + p.d);
-    T *score = products, *own = products + 2 * n, *scalars = rows.scalars + m * kScalars;
-    const T *h = own_products + m * n, *weight = rows.own_weight + m * n,
-            *slope = rows.own_slope + m * n;
-    const T along = scalars[3];
-    const T mean = normalized ? dot(weight, h, n) + weight[i] * along : T(0);
-#pragma omp simd
-    for (Index l = 0; l < n; ++l) own[l] = T(2) * slope[l] * (h[l] - mean);
-    own[i] += T(2) * slope[i] * along;
-    score[i] = own[i];
-    scalars[4] = own[i];
+  for_rows(p.positions * p.starts, p.n, threads, [&](Index m) {
+    backward_row(p, point_of(p, rows, m), own_products + m * p.n, normalized);
   });
 }
 
-// gradient comes in as coefficients [Y; Phi; K], goes out complete.
+// g (d) comes in as coefficients [Y; Phi; K], goes out complete; own is delta_i.
+template <typename T>
+void gradient_row(const PositionState<T>& p, const PointAt<T>& at, const T* own, T* g) {
+  const Index d = p.d;
+  const T *delta = at.delta, *word = p.word + at.position * d, *bilinear = at.bilinear,
+          *s = at.scalars;
+  const T by_word = s[0], by_delta = T(2) * s[1], by_own = T(2) * s[2], by_bilinear = s[4];
+#pragma omp simd
+  for (Index k = 0; k < d; ++k)
+    g[k] += by_word * word[k] + by_delta * delta[k] + by_own * own[k] + by_bilinear * bilinear[k];
+  const Index first = p.dominated_start[at.position], last = p.dominated_start[at.position + 1];
+  for (Index k = first; k < last; ++k) {
+    const T* mean = p.dominated_mean + k * d;
+    const T by_mean = at.dominated_coef[k - first];
+#pragma omp simd
+    for (Index c = 0; c < d; ++c) g[c] += by_mean * mean[c];
+  }
+}
+
 template <typename T>
 void ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, const T* own_delta,
                      T* gradient, int threads) {
-  const Index n = p.n, d = p.d;
+  const Index d = p.d;
   for_rows(p.positions * p.starts, 2 * d, threads, [&](Index m) {
-    const Index position = m / p.starts;
-    const T *delta = rows.delta + m * d, *word = p.word + position * d, *own = own_delta + m * d,
-            *bilinear = rows.products + m * (3 * n + d) + 3 * n, *s = rows.scalars + m * kScalars;
-    T* g = gradient + m * d;
-    const T by_word = s[0], by_delta = T(2) * s[1], by_own = T(2) * s[2], by_bilinear = s[4];
-#pragma omp simd
-    for (Index k = 0; k < d; ++k)
-      g[k] += by_word * word[k] + by_delta * delta[k] + by_own * own[k] + by_bilinear * bilinear[k];
-    const T* coef = rows.dominated_coef + (m % p.starts) * p.dominated_start[p.positions];
-    for (Index k = p.dominated_start[position]; k < p.dominated_start[position + 1]; ++k) {
-      const T* mean = p.dominated_mean + k * d;
-      const T by_mean = coef[k];
-#pragma omp simd
-      for (Index c = 0; c < d; ++c) g[c] += by_mean * mean[c];
-    }
+    gradient_row(p, point_of(p, rows, m), own_delta + m * d, gradient + m * d);
   });
 }
 
 // ---- the ascent's step
 // ---------------------------------------------------------------------------------------------
-
-template <typename T>
-void copy_row(T* to, const T* from, Index d) {
-#pragma omp simd
-  for (Index k = 0; k < d; ++k) to[k] = from[k];
-}
 
 template <typename T>
 void take_step(const StepRows<T>& in, int threads) {
@@ -388,6 +423,7 @@ void take_step(const StepRows<T>& in, int threads) {
 }  // namespace wsfast
 
 #include "functional.inl"
+#include "heads.inl"
 #include "substitution.inl"
 
 namespace wsfast {
@@ -396,7 +432,8 @@ namespace {
 template <typename T>
 Kernels<T> table() {
   return {attention_rows<T>,  forward<false, T>,      forward<true, T>,     own_row<T>,
-          ascent_backward<T>, ascent_gradient<T>,     functional_ascent<T>, take_step<T>,
+          ascent_backward<T>, ascent_gradient<T>,     functional_ascent<T>, head_points<T>,
+          head_work<T>,       take_step<T>,
           centre_rows<T>,     candidate_attention<T>, substitution_norms<T>};
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from typing import Any
 
 import torch
@@ -36,21 +36,17 @@ def position_struct(
     )
 
 
-class NativeEvaluator(ABC):
-    """Evaluates the change of φ, and its gradient, at `starts` points for each position of a state.
+class OfWords:
+    """The change of φ, and its gradient, of words that are their own keys and values.
 
-    Holds the work space, so that a step of the search allocates nothing.
+    At `starts` points for each position of a state. Holds the work space, so that a step of the
+    search allocates nothing.
     """
 
-    def __init__(self, state: PositionState, starts: int) -> None:
+    def __init__(self, state: BilinearState, starts: int) -> None:
         dtype, device = state.word.dtype, state.word.device
         self._kernels = compiled.kernels(device)
-        # One contiguous copy of each array lives as long as the kernels may read it.
-        self._held = {
-            name: value.contiguous()
-            for name, value in vars(state).items()
-            if isinstance(value, Tensor)
-        }
+        self._held = _contiguous(state)
         n, d, positions = state.n, state.d, len(state.index)
         self._words = self._held["words"]
         self._state = position_struct(self._kernels, state, starts, self._held)
@@ -76,18 +72,6 @@ class NativeEvaluator(ABC):
         self._size = torch.empty(rows, dtype=dtype, device=device)
         self._gradient = torch.empty(rows, d, dtype=dtype, device=device)
 
-    @abstractmethod
-    def _multiply(self, delta: Tensor) -> Tensor:
-        """Fill the products of Δ (rows, D), contiguous; how the values change, (rows, d)."""
-
-    @abstractmethod
-    def _pull_back(self) -> None:
-        """Multiply back the coefficients that took the place of the products."""
-
-    def _complete(self) -> Tensor:
-        """The gradient (rows, D), once that by the values is complete."""
-        return self._gradient
-
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
         rows = self._forward(delta, with_size=True)
@@ -102,7 +86,7 @@ class NativeEvaluator(ABC):
         self._own_row(rows)
         torch.mm(self._own_delta, self._words.mT, out=self._own_products)
         self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
-        self._pull_back()
+        torch.mm(self._by_rows, self._held["stack"], out=self._gradient)
         self._kernels.launch(
             "ascent_gradient",
             self._state,
@@ -110,13 +94,14 @@ class NativeEvaluator(ABC):
             self._own_delta.data_ptr(),
             self._gradient.data_ptr(),
         )
-        return self._value.view(self._shape), self._complete().view(*self._shape, -1)
+        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
         flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        values = self._multiply(flat)
+        torch.mm(flat, self._held["stack"].mT, out=self._by_rows)
+        torch.mm(flat, self._held["bilinear"], out=self._by_bilinear)
         return self._rows_type(
-            delta=values.data_ptr(),
+            delta=flat.data_ptr(),
             products=self._products.data_ptr(),
             own_weight=self._own_weight.data_ptr(),
             own_change=self._own_change.data_ptr(),
@@ -132,64 +117,80 @@ class NativeEvaluator(ABC):
         self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())
 
 
-class _Bilinear(NativeEvaluator):
-    """Of words that are their own keys and values."""
+class OfHead:
+    """The change of a head's output, and its gradient, by one kernel, products included."""
 
-    def _multiply(self, delta: Tensor) -> Tensor:
-        torch.mm(delta, self._held["stack"].mT, out=self._by_rows)
-        torch.mm(delta, self._held["bilinear"], out=self._by_bilinear)
-        return delta
+    def __init__(self, state: HeadState, starts: int, moves: Tensor | None) -> None:
+        dtype, n, d_k, d = state.word.dtype, state.n, state.keys.shape[1], state.d
+        r = 2 * d_k + d if moves is None else len(moves)
+        self._kernels = compiled.kernels(state.word.device)
+        self._held = _contiguous(state)
+        self._state = position_struct(self._kernels, state, starts, self._held)
+        self._points_type = self._kernels.struct("HeadPoints", dtype)
+        self._shape = (len(state.index), starts)
+        points = math.prod(self._shape)
+        matrices = {
+            "queries": state.queries,
+            "outputs": state.outputs,
+            "keys": state.keys,
+            "values": state.words,
+        }
+        if moves is not None:
+            matrices["moves"] = moves
+        self._panels = {name: _panels(matrix) for name, matrix in matrices.items()}
+        self._panels |= {f"{name}_t": _panels(matrix.mT) for name, matrix in matrices.items()}
+        head_work = getattr(self._kernels.module, compiled.variant("head_work", dtype))
+        self._work = state.word.new_empty(head_work(points, n, d_k, d, r))
+        self._value, self._size = state.word.new_empty(2, *self._shape)
+        self._gradient = state.word.new_empty(*self._shape, r)
+        self._fixed = {"moves": 0, "moves_t": 0}
+        self._fixed |= {name: panels.data_ptr() for name, panels in self._panels.items()}
+        self._fixed |= {
+            "d_k": d_k,
+            "r": r,
+            "value": self._value.data_ptr(),
+            "gradient": self._gradient.data_ptr(),
+            "work": self._work.data_ptr(),
+        }
 
-    def _pull_back(self) -> None:
-        torch.mm(self._by_rows, self._held["stack"], out=self._gradient)
+    def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
+        self._run(delta, size=self._size.data_ptr())
+        return self._value, self._size
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, r); overwritten by the next call."""
+        self._run(delta, size=0)
+        return self._value, self._gradient
+
+    def _run(self, delta: Tensor, size: int) -> None:
+        given = delta.contiguous()
+        points = self._points_type(delta=given.data_ptr(), size=size, **self._fixed)
+        self._kernels.launch("head_points", self._state, points)
 
 
-class _OfHead(NativeEvaluator):
-    """Of a head. To the kernels Δ is the change of the value, and the bilinear form is 0."""
-
-    def __init__(self, state: HeadState, starts: int) -> None:
-        super().__init__(state, starts)
-        n, rows, d_k = state.n, len(self._products), state.keys.shape[1]
-        self._split = [d_k, state.d, d_k]
-        self._by_bilinear.zero_()
-        self._by = self._by_rows.split(n, 1)
-        self._index = state.index.repeat_interleave(starts)[:, None]
-        self._by_own = self._scalars[:, 4:5]  # the coefficient of the own word's score
-        self._whole = self._products.new_empty(rows, sum(self._split))
-
-    def _multiply(self, delta: Tensor) -> Tensor:
-        key, value, query = self._parts = delta.split(self._split, 1)
-        own: Tensor = value.contiguous()
-        self._held["value"] = own
-        by_key, by_value, by_query = self._by
-        torch.mm(key, self._held["queries"].mT, out=by_key)
-        torch.mm(own, self._held["outputs"].mT, out=by_value)
-        torch.mm(query, self._held["keys"].mT, out=by_query)
-        by_query.scatter_add_(1, self._index, (key * query).sum(1, keepdim=True))
-        return own
-
-    def _pull_back(self) -> None:
-        key, _, query = self._whole.split(self._split, 1)
-        by_key, by_value, by_query = self._by
-        torch.mm(by_key, self._held["queries"], out=key)
-        torch.mm(by_value, self._held["outputs"], out=self._gradient)
-        torch.mm(by_query, self._held["keys"], out=query)
-
-    def _complete(self) -> Tensor:
-        by_key, by_value, by_query = self._whole.split(self._split, 1)
-        key, _, query = self._parts
-        by_key.addcmul_(query, self._by_own)
-        by_value.copy_(self._gradient)
-        by_query.addcmul_(key, self._by_own)
-        return self._whole
+def _panels(matrix: Tensor) -> Tensor:
+    """A matrix (rows, columns) as HeadPoints of csrc/arguments.h has them."""
+    lanes = 64 // matrix.element_size()
+    whole = torch.nn.functional.pad(matrix, (0, -matrix.shape[1] % lanes))
+    return whole.unflatten(1, (-1, lanes)).transpose(0, 1).contiguous()
 
 
-def native_evaluator(state: PositionState, starts: int) -> NativeEvaluator | None:
-    """What evaluates the state by kernels; None where there are none."""
+def _contiguous(state: PositionState) -> dict[str, Tensor]:
+    """One contiguous copy of each array, which lives as long as the kernels may read it."""
+    return {
+        name: value.contiguous() for name, value in vars(state).items() if isinstance(value, Tensor)
+    }
+
+
+def native_evaluator(
+    state: PositionState, starts: int, moves: Tensor | None = None
+) -> OfWords | OfHead | None:
+    """What evaluates the state by kernels; None where there are none. `moves`: of heads alone."""
     if isinstance(state, BilinearState):
-        return _Bilinear(state, starts)
+        return OfWords(state, starts)
     if isinstance(state, HeadState) and state.plain:
-        return _OfHead(state, starts)
+        return OfHead(state, starts, moves)
     return None
 
 

@@ -39,8 +39,8 @@ class Cpu(Engine):
             return kernels.squared_norms(delta)
         return super().squared_norms(state, delta, own=own)  # kernels sum over all rows alone
 
-    def norms(self, state: PositionState, starts: int) -> Evaluator:
-        return native_evaluator(state, starts) or super().norms(state, starts)
+    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
+        return native_evaluator(state, starts, moves) or super().norms(state, starts, moves)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)

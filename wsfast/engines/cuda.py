@@ -45,10 +45,10 @@ class Cuda(Cpu):
             return TORCH.squared_norms(state, delta, own=own)
         return super().squared_norms(state, delta, own=own)
 
-    def norms(self, state: PositionState, starts: int) -> Evaluator:
+    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
         if isinstance(state, HeadState):
-            return TORCH.norms(state, starts)
-        return super().norms(state, starts)
+            return TORCH.norms(state, starts, moves)
+        return super().norms(state, starts, moves)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return TORCH.functional(state, starts)

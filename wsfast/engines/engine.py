@@ -168,9 +168,17 @@ class Engine:
         """
         return closed_form.squared_norms(state, delta, own=own)
 
-    def norms(self, state: PositionState, starts: int) -> Evaluator:
-        """Evaluator of ‖φ(X^i(Δ)) - φ(X)‖², at `starts` points for each position."""
-        return ByAutograd(lambda delta: closed_form.squared_norms(state, delta)[0])
+    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
+        """Evaluator of ‖φ(X^i(Δ)) - φ(X)‖², at `starts` points for each position.
+
+        With `moves` (d, D), of a head, the state changes by Δ · moves.
+        """
+
+        def squares(delta: Tensor) -> Tensor:
+            by = delta if moves is None else delta @ moves
+            return closed_form.squared_norms(state, by)[0]
+
+        return ByAutograd(squares)
 
     def site_norms(self, state: SiteState) -> Evaluator:
         """Evaluator of ‖φ(X') - φ(X)‖² at sites of m words, for Δ (P, s, m d)."""

@@ -44,16 +44,34 @@ class SideBySide:
         return SideBySide(tuple(one.select(keep) for one in self.states))
 
     def evaluator(self, engine: Engine, starts: int) -> Evaluator:
-        return _Summed([_of_head(engine, one, starts) for one in self.states])
+        return _SideBySide([_of_head(engine, one, starts) for one in self.states])
+
+    def of_words(self, engine: Engine, starts: int, matrix: Tensor) -> Evaluator:
+        """Of changes (P, s, d) of single words that the `matrix` (d, h, D) leads to the heads."""
+        heads = zip(self.states, matrix.unbind(1), strict=True)
+        evaluators = [_of_head(engine, one, starts, moves) for one, moves in heads]
+        return evaluators[0] if len(evaluators) == 1 else _Summed(evaluators)
 
 
-def _of_head(engine: Engine, state: HeadState | HeadSiteState, starts: int) -> Evaluator:
+def _of_head(
+    engine: Engine, state: HeadState | HeadSiteState, starts: int, moves: Tensor | None = None
+) -> Evaluator:
     if isinstance(state, HeadSiteState):
         return engine.site_norms(state)
-    return engine.norms(state, starts)
+    return engine.norms(state, starts, moves)
 
 
 class _Summed:
+    def __init__(self, parts: list[Evaluator]) -> None:
+        self._parts = parts
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        each = [part.value_and_gradient(delta) for part in self._parts]
+        values, gradients = zip(*each, strict=True)
+        return torch.stack(values).sum(0), torch.stack(gradients).sum(0)
+
+
+class _SideBySide:
     def __init__(self, heads: list[Evaluator]) -> None:
         self._heads = heads
 
@@ -163,8 +181,11 @@ class HeadsObjective(Objective):
         return self.at.device
 
     def evaluator(self, starts: int) -> Evaluator:
+        linear, single = isinstance(self.moves, Tensor), self.at.shape[1] == 1
+        if linear and single and isinstance(self.heads, SideBySide):
+            return self.heads.of_words(self.engine, starts, self.moves)
         inner = self.heads.evaluator(self.engine, starts)
-        if isinstance(self.moves, Tensor):
+        if linear:
             return _Linear(inner, self.moves, self.at.shape[1])
         return _Chained(inner, self.moves, self.at)
 
