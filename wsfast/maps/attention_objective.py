@@ -71,4 +71,4 @@ class AttentionObjective(Objective):
         smoother = tuple(replace(one, state=one.state.project(basis)) for one in self.smoother)
         state = self.state.project(basis)
         small = replace(self, state=state, smoother=smoother, basis=None)
-        return Small(small, of_each_word(basis, self.width // len(basis)))
+        return Small(small, (of_each_word(basis, self.width // len(basis)),))

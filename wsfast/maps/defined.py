@@ -72,7 +72,7 @@ class Defined(Objective):
             return None
         basis = of_each_word(basis.to(self.dtype), self.sites.words)
         smoother = tuple(replace(one, within=basis) for one in self.smoother)
-        return Small(replace(self, within=basis, basis=None, smoother=smoother), basis)
+        return Small(replace(self, within=basis, basis=None, smoother=smoother), (basis,))
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         values = delta.new_empty(delta.shape[:2])

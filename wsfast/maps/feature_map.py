@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any
@@ -95,6 +95,26 @@ class FeatureMap(ABC):
         return nullcontext()
 
 
+def winners_by_definition(
+    values: list[Tensor], exact: Callable[[list[int], list[int]], list[float]]
+) -> None:
+    """The largest of each of the `values` (P,), by the definition itself.
+
+    `exact` gives it for some of them, whose numbers it is told, at a place of each.
+    """
+    left = list(range(len(values)))
+    while left:
+        best = [int(values[k].argmax()) for k in left]
+        lost = []
+        for k, place, found in zip(left, best, exact(left, best), strict=True):
+            # Where ReLU jumps, that may make another the largest.
+            claimed = float(values[k][place])
+            if found < claimed - 1e-9 * abs(claimed):
+                lost.append(k)
+            values[k][place] = found
+        left = lost
+
+
 class PreparedText:
     """One text under one draw of a map: made once, asked many times.
 
@@ -164,6 +184,16 @@ class PreparedText:
         """As `measured` (P,) for one change of each place, the largest by the definition itself."""
         return self.measured(sites, change, measure, torch.float64)[:, 0]
 
+    @staticmethod
+    def verified_of_each(
+        texts: Sequence[PreparedText], sites: Sites, changes: Sequence[Change], measure: Measure
+    ) -> list[Tensor]:
+        """`verified` for each of some texts, all of the same class."""
+        return [
+            text.verified(sites, change, measure)
+            for text, change in zip(texts, changes, strict=True)
+        ]
+
     def measured_of_changes(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
         """As `measured`, of `changes` that are formed, as many as fit."""
         size = self.phi.numel() * change.points * sites.words
@@ -180,14 +210,13 @@ class PreparedText:
         self, values: Tensor, sites: Sites, change: Change, measure: Measure
     ) -> Tensor:
         """`values` (P,) of one change of each place, the largest by the definition itself."""
-        # Where ReLU jumps, that may make another the largest.
-        lost = True
-        while lost:
-            best = values.argmax()[None]
-            claimed = float(values[best])
-            at, by = Sites(sites.at[best]), change.select(best)
-            values[best] = PreparedText.measured(self, at, by, measure, torch.float64)[:, 0]
-            lost = float(values[best]) < claimed - 1e-9 * abs(claimed)
+
+        def exact(_: list[int], best: list[int]) -> list[float]:
+            some = torch.tensor(best, device=sites.at.device)
+            at, by = Sites(sites.at[some]), change.select(some)
+            return [float(PreparedText.measured(self, at, by, measure, torch.float64))]
+
+        winners_by_definition([values], exact)
         return values
 
     def _measure(self, part: tuple[Sites, Change], measure: Measure) -> Tensor:

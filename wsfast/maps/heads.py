@@ -18,7 +18,7 @@ from wsfast.attention.state import HeadState, PositionState, prepare_head
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.engine import Engine
 from wsfast.maps.closed_form_text import OWN_TURN, ClosedFormText, starts_of
-from wsfast.maps.feature_map import FeatureMap, PreparedText
+from wsfast.maps.feature_map import FeatureMap, PreparedText, winners_by_definition
 from wsfast.maps.heads_objective import HeadsObjective, HeadStates, Projected, SideBySide
 from wsfast.maps.layer_input import LayerInput
 from wsfast.maps.measure import Measure, Norm
@@ -207,6 +207,45 @@ class HeadText(_OfLayer, ClosedFormText):
 
     def moved(self, sites: Sites, delta: Tensor) -> Tensor:
         return self.map.moves(sites.at, delta.double())[..., 0, :]
+
+    @staticmethod
+    def verified_of_each(
+        texts: Sequence[PreparedText], sites: Sites, changes: Sequence[Change], measure: Measure
+    ) -> list[Tensor]:
+        added = [change.add for change in changes if change.add is not None]
+        heads = [text for text in texts if isinstance(text, HeadText)]
+        assert len(added) == len(heads) == len(texts)
+
+        # The model's own code makes the rows of all heads at once.
+        def exact(which: list[int], best: list[int]) -> list[float]:
+            at = sites.at[best]
+            add = torch.stack([added[k][p] for k, p in zip(which, best, strict=True)])
+            moved = heads[0].map.given.moves(at, add.double())[:, 0]
+            norms = []
+            for k, where, by in zip(which, at, moved, strict=True):
+                change = heads[k].change_of_rows(where, by)
+                norms.append(float(measure.final(measure.of(change[None], where[None]))))
+            return norms
+
+        values = [
+            text.measured(sites, change, measure, torch.float64)[:, 0]
+            for text, change in zip(texts, changes, strict=True)
+        ]
+        winners_by_definition(values, exact)
+        return values
+
+    def change_of_rows(self, at: Tensor, moved: Tensor) -> Tensor:
+        """φ(X') - φ(X) where the rows of the words `at` (m,) change by `moved` (m, H, D)."""
+        (head,) = self.map.heads
+        heads = self.map.given.layer.heads.only([head])
+        split = [one.shape[-1] for one in (heads.keys, heads.values, heads.queries)]
+        key, value, query = (by.to(heads.keys) for by in moved[:, head].split(split, -1))
+        after = heads.with_rows(
+            heads.queries.index_add(1, at, query[None]),
+            heads.keys.index_add(1, at, key[None]),
+            heads.values.index_add(1, at, value[None]),
+        )
+        return after.output()[0].double() - self.phi
 
     def searched(self, sites: Sites, dtype: torch.dtype) -> HeadState | HeadSiteState:
         """The state of the places in `dtype`."""

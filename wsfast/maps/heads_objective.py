@@ -202,7 +202,7 @@ class HeadsObjective(Objective):
         basis, moves = (one.to(self.dtype) for one in self.factors)
         # In all d dimensions momentum was measured to lose, by a fifth at small radii.
         small = replace(self, moves=moves, d=len(moves), lead=None, factors=None, momentum=True)
-        return Small(small, of_each_word(basis, self.at.shape[1]), lossless=True)
+        return Small(small, (of_each_word(basis, self.at.shape[1]),), lossless=True)
 
 
 class _Linear:

@@ -56,13 +56,11 @@ class LayerInput:
 
         By the model's own code, linear or not, and differentiable.
         """
-        (P, s), (n, d) = delta.shape[:2], self.X.shape
-        # A row is made of its own word alone: places that have no word in common share a text.
-        apart = at.unique().numel() == at.numel()
-        text = torch.zeros_like(at[:, :1]) if apart else torch.arange(P, device=at.device)[:, None]
+        s, (n, d) = delta.shape[1], self.X.shape
+        text = _shared_texts(at)
         point = torch.arange(s, device=at.device)[:, None, None]
         where = (point, text, at)
-        texts = self.X.expand(s, 1 if apart else P, n, d)
+        texts = self.X.expand(s, int(text.max()) + 1, n, d)
         texts = texts.index_put(where, delta.transpose(0, 1), accumulate=True)
         after = self._of(texts.flatten(0, 1)).unflatten(0, (s, -1))
         moved: Tensor = (after[where] - self._before[at]).transpose(0, 1)
@@ -77,3 +75,21 @@ class LayerInput:
         """Keys, values and queries of texts (s, n, d), side by side, (s, n, H, D)."""
         queries, keys, values = self.rows(texts)
         return torch.cat([keys, values, queries], -1).transpose(1, 2)
+
+
+def _shared_texts(at: Tensor) -> Tensor:
+    """Numbers (P, 1) of texts for changes of the words `at` (P, m), which no two of a text share.
+
+    A row is made of its own word alone: places without a common word can stand in one text.
+    """
+    if at.shape[1] > 1:
+        apart = at.unique().numel() == at.numel()
+        each = torch.arange(len(at), device=at.device)[:, None]
+        return torch.zeros_like(each) if apart else each
+    # The k-th place of a word stands in text k.
+    word = at[:, 0]
+    order = word.argsort(stable=True)
+    first = torch.searchsorted(word[order], word[order])
+    number = torch.empty_like(word)
+    number[order] = torch.arange(len(word), device=at.device) - first
+    return number[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,12 +12,39 @@ from torch import Tensor
 from wsfast.engines.engine import Engine, Evaluator
 
 
-class Small(NamedTuple):
-    """An objective in the span of the orthonormal columns of `basis` (D, r)."""
+@dataclass(frozen=True)
+class Small:
+    """An objective in the span of the orthonormal columns of a basis (D, r).
+
+    Attributes
+    ----------
+    objective : Objective
+    bases : tuple of Tensor
+        One for all places, or one for each of the `parts`.
+    lossless : bool
+        Whether the objective depends on nothing else.
+    parts : tuple of int
+        Numbers of places that follow one another.
+    """
 
     objective: Objective
-    basis: Tensor
-    lossless: bool = False  # whether the objective depends on nothing else
+    bases: tuple[Tensor, ...]
+    lossless: bool = False
+    parts: tuple[int, ...] = ()
+
+    def inside(self, points: Tensor) -> Tensor:
+        """What of the points (1 or P, s, D) lies in the span, (1 or P, s, r)."""
+        if len(self.bases) == 1:
+            return points @ self.bases[0]
+        each = points.expand(self.objective.places, -1, -1).split(self.parts)
+        return torch.cat([own @ basis for own, basis in zip(each, self.bases, strict=True)])
+
+    def lifted(self, delta: Tensor) -> Tensor:
+        """Points (P, r) of the span in all dimensions, (P, D)."""
+        if len(self.bases) == 1:
+            return delta @ self.bases[0].mT
+        each = zip(delta.split(self.parts), self.bases, strict=True)
+        return torch.cat([own @ basis.mT for own, basis in each])
 
 
 def of_each_word(basis: Tensor, m: int) -> Tensor:
@@ -92,6 +119,92 @@ class Objective(ABC):
         return None
 
 
+class Together(Objective):
+    """Objectives of as many dimensions, alike but for the number of their places, as one.
+
+    Parameters
+    ----------
+    parts : sequence of Objective
+        Their places follow one another.
+    """
+
+    def __init__(self, parts: Sequence[Objective]) -> None:
+        self._parts, first = parts, parts[0]
+        self.engine, self.more_starts = first.engine, first.more_starts
+        self.momentum = first.momentum
+        self._counts = [part.places for part in parts]
+
+    @property
+    def places(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def width(self) -> int:
+        return self._parts[0].width
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._parts[0].dtype
+
+    @property
+    def start_dtype(self) -> torch.dtype:
+        return self._parts[0].start_dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._parts[0].device
+
+    def evaluator(self, starts: int) -> Evaluator:
+        return _InTurn([part.evaluator(starts) for part in self._parts], self._counts)
+
+    def select(self, keep: Tensor) -> Together:
+        kept, first = [], 0
+        for part, count in zip(self._parts, self._counts, strict=True):
+            own = keep[(keep >= first) & (keep < first + count)] - first
+            if len(own) > 0:
+                kept.append(part.select(own))
+            first += count
+        return Together(kept)
+
+    def leads(self) -> Tensor | None:
+        each = [part.leads() for part in self._parts]
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        return torch.cat(
+            [one.expand(count, -1, -1) for one, count in zip(known, self._counts, strict=True)]
+        )
+
+    def smoothed(self) -> Sequence[Objective]:
+        each = [part.smoothed() for part in self._parts]
+        return [Together(alike) for alike in zip(*each, strict=True)]
+
+    def small(self) -> Small | None:
+        each = [part.small() for part in self._parts]
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        return Small(
+            Together([one.objective for one in known]),
+            tuple(basis for one in known for basis in one.bases),
+            all(one.lossless for one in known),
+            tuple(self._counts),
+        )
+
+
+class _InTurn:
+    def __init__(self, parts: list[Evaluator], counts: list[int]) -> None:
+        self._parts, self._counts = parts, counts
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        each = [
+            part.value_and_gradient(own)
+            for part, own in zip(self._parts, delta.split(self._counts), strict=True)
+        ]
+        values, gradients = zip(*each, strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+
 class Scaled(Objective):
     """An objective of Δ in units of a length of its own at each place.
 
@@ -142,7 +255,7 @@ class Scaled(Objective):
         small = self._own.small()
         if small is None:
             return None
-        return small._replace(objective=Scaled(small.objective, self._lengths))
+        return replace(small, objective=Scaled(small.objective, self._lengths))
 
 
 class _Scaled:

@@ -76,9 +76,9 @@ class Search:
         most = self.max_steps - self.explored
         if not small.lossless:
             most = min(self.max_steps // 3, most)
-        inside = None if more is None else more @ small.basis
-        point, steps = self._run(directions @ small.basis, small.objective, most, inside)
-        lifted = Point(point.delta @ small.basis.mT, point.value)
+        inside = None if more is None else small.inside(more)
+        point, steps = self._run(small.inside(directions), small.objective, most, inside)
+        lifted = Point(small.lifted(point.delta), point.value)
         if small.lossless:
             return lifted, steps
         polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)

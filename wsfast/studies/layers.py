@@ -111,13 +111,13 @@ def _of_layer(
     """Of every head, at every radius."""
     X = layer.X
     keep = torch.ones(len(X), dtype=torch.bool, device=X.device)
-    found = []
+    budget = question.asked[0].options.memory_budget
+    texts = []
     with torch.no_grad():
         for one in question.maps(layer):
-            budget = question.asked[0].options.memory_budget
-            (text,) = one.prepare([one.given.X], one.given.engine(question.backend), budget)
-            found.append([of_places(text, places, keep, asked, bar) for asked in question.asked])
-    return found
+            texts += one.prepare([one.given.X], one.given.engine(question.backend), budget)
+        of_radii = [of_places(texts, places, keep, asked, bar) for asked in question.asked]
+    return [list(of_head) for of_head in zip(*of_radii, strict=True)]
 
 
 def _shuffled(layer: Any, draw: int, question: LayerQuestion) -> AttentionLayer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from wsfast.maps.feature_map import PreparedText
 from wsfast.maps.measure import ROWS, Norm
 from wsfast.perturbation.ball import within
 from wsfast.perturbation.change import Change, Kind, Sites
-from wsfast.search.objective import Scaled
+from wsfast.search.objective import Objective, Scaled, Together
 from wsfast.search.options import SearchOptions
 from wsfast.search.search import Search
 
@@ -81,19 +82,31 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
                 for text, of_text, keep, places in zip(
                     texts, found, inputs.masks, options.places, strict=True
                 ):
-                    of_text.append(of_places(text, places, keep, asked, bar))
+                    of_text += of_places([text], places, keep, asked, bar)
     return [one for of_text in found for one in of_text]
 
 
 def of_places(
-    text: PreparedText, places: Places, keep: Tensor, asked: Asked, bar: Progress
-) -> WorstCase:
-    """The places of a text whose mask is `keep`, those of as many words together."""
-    found = [(which, worst_case(text, Sites(at), asked, bar)) for which, at in places.alike(keep)]
+    texts: Sequence[PreparedText], places: Places, keep: Tensor, asked: Asked, bar: Progress
+) -> list[WorstCase]:
+    """The places of texts of one shape whose mask is `keep`, those of as many words together."""
+    found = [
+        (which, worst_cases_at(texts, Sites(at), asked, bar)) for which, at in places.alike(keep)
+    ]
     widest = places.at.shape[1]
+    return [
+        _in_order([(which, of_texts[k]) for which, of_texts in found], widest)
+        for k in range(len(texts))
+    ]
+
+
+def _in_order(found: list[tuple[Tensor, WorstCase]], widest: int) -> WorstCase:
+    """What was found for some of the places, and which they are, in the order of the places.
+
+    Δ of a site with fewer words than the widest ends with zeros.
+    """
     if len(found) == 1 and found[0][1].delta.shape[1] == widest:
         return found[0][1]
-    # Back into the order of the places; Δ of a site with fewer words ends with zeros.
     order = torch.cat([which for which, _ in found]).argsort()
     columns = zip(*(_padded(worst, widest) for _, worst in found), strict=True)
     per_word, delta, upper = (torch.cat(column)[order] for column in columns)
@@ -108,12 +121,24 @@ def _padded(worst: WorstCase, m: int) -> tuple[Tensor, Tensor, Tensor]:
     return worst.per_word, delta, worst.per_word if worst.upper is None else worst.upper
 
 
-def worst_case(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> WorstCase:
-    """What is worst at each of the sites of a text."""
+def worst_cases_at(
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
+) -> list[WorstCase]:
+    """What is worst at each of the sites, for each of some texts of one shape."""
+    known = [_without_search(text, sites, asked, bar) for text in texts]
+    left = [text for text, one in zip(texts, known, strict=True) if one is None]
+    searched = iter(_searched(left, sites, asked, bar) if left else ())
+    return [next(searched) if one is None else one for one in known]
+
+
+def _without_search(
+    text: PreparedText, sites: Sites, asked: Asked, bar: Progress
+) -> WorstCase | None:
+    """What is worst, where it is known at once or found in other units."""
     options = asked.options
     if (unit := text.unit) != 1:
         inside = asked._replace(options=options._replace(radius=options.radius / unit))
-        worst = worst_case(text.in_units(unit), sites, inside, bar)
+        (worst,) = worst_cases_at([text.in_units(unit)], sites, inside, bar)
         delta = (worst.delta * unit).to(text.dtype)
         if asked.kind is None:
             delta = within(delta, options.radius, asked.balls(sites))
@@ -126,60 +151,107 @@ def worst_case(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) ->
         delta = torch.zeros(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
         return WorstCase(none, delta, 0, none if text.bounded and searched else None)
     if asked.kind is None:
-        return _searched(text, sites, asked, bar)
+        return None
     change = checked_change(asked.kind(text.X, sites.at), sites, text)
     per_word = text.verified(sites, change, asked.measure) / norm
     bar.update(len(sites) * text.work_of_place)
     return WorstCase(per_word, _delta(text, sites, change), 0)
 
 
-def _searched(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> WorstCase:
-    """The worst Δ of the ball at each place."""
+class _Found(NamedTuple):
+    """What a search of one text has led to."""
+
+    delta: Tensor  # (P, m, d), in the units that the radius is in
+    upper: Tensor | None  # (P,) bounds of the norm, if there are any
+    steps: int
+
+
+def _searched(
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
+) -> list[WorstCase]:
+    """The worst Δ of the ball at each place of each text."""
     radius, balls = asked.options.radius, asked.balls(sites)
-    delta, upper, steps = _largest(text, sites, asked, bar)
-    delta = within(delta, radius, balls)
+    all_found = _largest(texts, sites, asked, bar)
+    deltas = [within(found.delta, radius, balls) for found in all_found]
     if asked.relative:
-        delta = delta * asked.lengths(text, sites.at).to(delta.dtype)[:, None, None]
-    change = Change(add=delta[:, None].to(text.X.dtype))
-    per_word = text.verified(sites, change, asked.measure) / text.norm
-    return WorstCase(per_word, delta, steps, None if upper is None else upper / text.norm)
+        deltas = [
+            delta * asked.lengths(text, sites.at).to(delta.dtype)[:, None, None]
+            for text, delta in zip(texts, deltas, strict=True)
+        ]
+    changes = [
+        Change(add=delta[:, None].to(text.X.dtype))
+        for text, delta in zip(texts, deltas, strict=True)
+    ]
+    norms = texts[0].verified_of_each(texts, sites, changes, asked.measure)
+    return [
+        WorstCase(
+            norm / text.norm,
+            delta,
+            found.steps,
+            None if found.upper is None else found.upper / text.norm,
+        )
+        for text, norm, delta, found in zip(texts, norms, deltas, all_found, strict=True)
+    ]
 
 
 def _largest(
-    text: PreparedText, sites: Sites, asked: Asked, bar: Progress
-) -> tuple[Tensor, Tensor | None, int]:
-    """The Δ (P, m, d) found, upper bounds of the norm (P,) if there are any, and steps.
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
+) -> list[_Found]:
+    """The largest that is found, of as many texts together as fit."""
+    search = Search(asked.options, asked.balls(sites))
+    every = Sites(sites.at.repeat(len(texts), 1))
+    at_once = len(next(texts[0].parts(every, search))) // len(sites)
+    if sites.words > 1 or min(at_once, len(texts)) < 2:
+        return [_part_by_part(text, sites, asked, bar) for text in texts]
+    found = []
+    for first in range(0, len(texts), at_once):
+        some = texts[first : first + at_once]
+        objectives = [_objective(text, sites, asked) for text in some]
+        point, steps = search.run(Together(objectives))
+        for text, delta in zip(some, point.delta.split(len(sites)), strict=True):
+            found.append(_Found(delta[:, None].to(text.dtype), _upper(text, sites, asked), steps))
+            bar.update(len(sites) * text.work_of_place)
+    return found
 
-    Δ is in the units that the radius is in.
-    """
-    radius, balls = asked.options.radius, asked.balls(sites)
-    search = Search(asked.options, balls)
+
+def _objective(text: PreparedText, sites: Sites, asked: Asked) -> Objective:
+    objective = text.objective(sites, asked.measure, asked.options.radius)
+    return Scaled(objective, asked.lengths(text, sites.at)) if asked.relative else objective
+
+
+def _upper(text: PreparedText, sites: Sites, asked: Asked) -> Tensor | None:
+    if not text.bounded:
+        return None
+    return text.upper(sites, asked.options.radius, asked.balls(sites))
+
+
+def _part_by_part(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> _Found:
+    """The same for one text, as many places at once as fit."""
+    search = Search(asked.options, asked.balls(sites))
     more = None if sites.words == 1 else _of_single_words(text, sites, asked)
     # Into one array: small results kept between large temporaries fragment the heap.
     delta = torch.empty(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
     uppers, steps, first = [], 0, 0
     for part in text.parts(sites, search):
         here = slice(first, first + len(part))
-        objective = text.objective(part, asked.measure, radius)
-        if asked.relative:
-            objective = Scaled(objective, asked.lengths(text, part.at))
+        objective = _objective(text, part, asked)
         own = None if more is None else more[here].to(objective.dtype)
         point, taken = search.run(objective, own)
         delta[here] = point.delta.unflatten(-1, (sites.words, -1))
         first += len(part)
-        if text.bounded:
-            uppers.append(text.upper(part, radius, balls))
+        if (upper := _upper(text, part, asked)) is not None:
+            uppers.append(upper)
         steps = max(steps, taken)
         bar.update(len(part) * text.work_of_place)
-    return delta, torch.cat(uppers) if uppers else None, steps
+    return _Found(delta, torch.cat(uppers) if uppers else None, steps)
 
 
 def _of_single_words(text: PreparedText, sites: Sites, asked: Asked) -> Tensor:
     """What is worst of each word of a site alone, (P, m, m d): none of them is to be missed."""
     words, which = sites.at.unique(return_inverse=True)
     with progress_bar(0, "word", False) as bar:
-        single, _, _ = _largest(text, Sites.of_words(words), asked, bar)
-    single = single[which, 0]  # (P, m, d)
+        found = _part_by_part(text, Sites.of_words(words), asked, bar)
+    single = found.delta[which, 0]  # (P, m, d)
     if asked.relative:
         whole = asked.lengths(text, sites.at).clamp(min=torch.finfo(text.X.dtype).tiny)
         share = text.X[sites.at].norm(dim=-1) / whole[:, None]
