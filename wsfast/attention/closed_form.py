@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from wsfast._kinks import reciprocal
-from wsfast.attention.core import NEVER
+from wsfast.attention.core import NEVER, numbers
 from wsfast.attention.rows import Rows
 from wsfast.attention.softmax import PairChange, sigmoid_change, softmax_change
-from wsfast.attention.state import BilinearState, Moves, PositionState
+from wsfast.attention.state import BilinearState, Moves, PositionState, squared_distances
 from wsfast.attention.weight_fn import WeightFn
 
 
@@ -176,13 +176,37 @@ def _own_without(rows: Rows, state: PositionState) -> tuple[Tensor, Tensor]:
     return a, c.index_put_((some,), state.word[some] - mean)
 
 
-def hidden_squared_norms(rows: Rows, state: PositionState, *, own: bool) -> Tensor:
-    """‖φ without word i - φ‖² (P,), of all rows or, without `own`, of the rows j ≠ i."""
-    squared = (state.a.square() * state.c2).sum(-1)
-    if own:
-        a, c = _own_without(rows, state)
-        squared = squared + (a[:, 0] * c.norm(dim=-1)).square()
-    return squared
+def hidden_squared_norms(rows: Rows, index: Tensor, *, own: bool) -> Tensor:
+    """‖φ without word i - φ‖² (P,), of all rows or, without `own`, of the rows j ≠ i.
+
+    From the rows alone: what moves needs a state, what leaves does not.
+    """
+    core, fn = rows.core, rows.core.weight_fn
+    top, top_score, rest = rows.statistics
+    score, word, each = core.scores_of(index), rows.words[index], numbers(core.values)
+    unseen = each == index[:, None] if not own else None
+    if (seen := core.seen(each, index)) is not None:
+        unseen = ~seen.mT if unseen is None else unseen | ~seen.mT
+    if fn.exponential:
+        a = (score - torch.logaddexp(top_score, rest)).exp()
+        a_top, alone = (top_score - rest).sigmoid(), rest.isneginf()
+    else:
+        a, a_top, alone = fn.value(score), fn.value(top_score), rest == 0
+    if fn.normalize and not fn.exponential:
+        inv = reciprocal(a_top + rest)
+        a, a_top = a * inv, a_top * inv
+    if fn.normalize:
+        # The largest word of a row leaves the mean of the others; any other has at most half of it.
+        leads = top == index[:, None]
+        mean = torch.where(alone[:, None], -rows.shift, rows.rest_mean)
+        by_top = (a_top * (rows.words[top] - mean).norm(dim=-1)).square()
+        odds = a / (1 - a.masked_fill(leads, 0.0))
+        squared = torch.where(leads, by_top, odds.square() * squared_distances(word, rows.phi))
+    else:
+        squared = a.square() * word.square().sum(-1, keepdim=True)
+    if unseen is not None:
+        squared = squared.masked_fill(unseen, 0.0)
+    return squared.sum(-1)
 
 
 def hidden_deltas(rows: Rows, state: PositionState) -> Tensor:

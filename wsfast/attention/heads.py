@@ -51,11 +51,14 @@ class Heads:
     def only(self, numbers: list[int]) -> Heads:
         """Some of the heads."""
         own = self.bias is not None and self.bias.shape[-3] > 1
+        # One head is a view.
+        first = numbers[0]
+        some = slice(first, first + 1) if len(numbers) == 1 else numbers
         return replace(
             self,
-            queries=self.queries[..., numbers, :, :],
-            keys=self.keys[..., numbers, :, :],
-            values=self.values[..., numbers, :, :],
-            bias=self.bias[..., numbers, :, :] if own and self.bias is not None else self.bias,
-            sinks=None if self.sinks is None else self.sinks[numbers],
+            queries=self.queries[..., some, :, :],
+            keys=self.keys[..., some, :, :],
+            values=self.values[..., some, :, :],
+            bias=self.bias[..., some, :, :] if own and self.bias is not None else self.bias,
+            sinks=None if self.sinks is None else self.sinks[some],
         )

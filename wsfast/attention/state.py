@@ -267,7 +267,7 @@ def _known(rows: Rows, index: Tensor) -> dict[str, Any]:
     means = rows.phi if fn.normalize else torch.zeros_like(rows.phi)  # else c_ji is x_i itself
     if fn.normalize:
         inv_b = torch.where(dominated, 1.0, 1 / torch.where(dominated, 1.0, b))
-        distance2 = _squared_distances(word, means).index_put(
+        distance2 = squared_distances(word, means).index_put(
             (position, row), (word[position] - dominated_mean).square().sum(-1)
         )
         c2 = (distance2 * inv_b.square()).masked_fill(neutral, 0.0)
@@ -324,7 +324,7 @@ def _starts(position: Tensor, count: int) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _squared_distances(word: Tensor, phi: Tensor) -> Tensor:
+def squared_distances(word: Tensor, phi: Tensor) -> Tensor:
     """‖x_i - φ_j‖² (P, n), right also where the two nearly coincide."""
     size = word.square().sum(-1)[:, None] + phi.square().sum(-1)
     distance2 = size - 2 * (word @ phi.mT)

@@ -188,7 +188,7 @@ class ClosedFormText(PreparedText):
     def _hidden_norms(self, sites: Sites, *, own: bool) -> Tensor:
         """‖φ without the word - φ‖ (P, 1), float64."""
         squared = (
-            closed_form.hidden_squared_norms(self.rows, self.state(part), own=own)
+            closed_form.hidden_squared_norms(self.rows, part, own=own)
             for part in self.chunks(sites.index, 1)
         )
         return root(gathered(squared, len(sites)))[:, None]

@@ -145,10 +145,6 @@ class _OfLayer(PreparedText):
 
     map: HeadsMap
 
-    @cached_property
-    def phi(self) -> Tensor:
-        return self.map.output(self.map.given.layer.heads)
-
     @property
     def more_starts(self) -> int:
         return self.map.more_starts
@@ -263,6 +259,10 @@ class HeadText(_OfLayer, ClosedFormText):
 
 class HeadsText(_OfLayer):
     """The text that a layer was captured on, under several of its heads at once."""
+
+    @cached_property
+    def phi(self) -> Tensor:
+        return self.map.output(self.map.given.layer.heads)
 
     @cached_property
     def of_heads(self) -> list[HeadText]:

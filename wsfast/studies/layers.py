@@ -86,9 +86,9 @@ def of_text(
     flat = [worst for of_radii in of_heads for worst in of_radii]
     shape = (len(found), len(found[0]), len(question.asked))
     per_word = torch.stack([one.per_word for one in flat]).unflatten(0, shape)
-    delta = torch.stack([one.delta for one in flat]).unflatten(0, shape)
     value, place = _largest(per_word)
-    worst = place.clamp(min=0)[..., None, None, None].expand(*shape, 1, *delta.shape[-2:])
+    best = place.clamp(min=0).flatten().tolist()
+    delta = torch.stack([one.delta[p].float() for one, p in zip(flat, best, strict=True)])
     control = [
         _largest(torch.stack([one.per_word for one in of_radii]))[0]
         for draw in range(question.draws)
@@ -99,7 +99,7 @@ def of_text(
         value=value,
         per_word=per_word,
         place=place,
-        delta=delta.gather(-3, worst)[..., 0, :, :].float(),
+        delta=delta.unflatten(0, shape),
         control=torch.stack(control).view(-1, *shape) if control else value.new_empty(0, *shape),
         steps=max(one.steps for one in flat),
     )
