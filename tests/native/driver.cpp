@@ -26,6 +26,7 @@
 
 #include "driver_common.h"
 #include "driver_functional.h"
+#include "driver_heads.h"
 #include "driver_random.h"
 #include "driver_substitution.h"
 
@@ -256,6 +257,10 @@ void every_kernel() {
             evaluate(text, true, size, 1);
             evaluate(text, false, size, 1);
             functional<T>(text, size, 1);
+            if (fn != WeightFn::kSoftmax || starts == 1) continue;
+            for (const std::int64_t r : {0, 5})
+              for (const bool gradient : {true, false})
+                head<T>(text, 1 + n % 5, r, gradient, size, 1);
           }
         }
     // Large enough for more than one thread.
@@ -268,6 +273,9 @@ void every_kernel() {
       same(evaluate(text, gradient, 1, 1), evaluate(text, gradient, 1, 4));
     same(functional<T>(text, 1, 1), functional<T>(text, 1, 4));
   }
+  const Text<T> text(WeightFn::kSoftmax, 61, 4, 61, 19);
+  for (const bool gradient : {true, false})
+    same(head<T>(text, 23, 29, gradient, 1, 1), head<T>(text, 23, 29, gradient, 1, 4));
   for (const WeightFn fn : kSubstituted) {
     for (const std::int64_t n : sizes)
       for (const std::int64_t positions : {std::int64_t{1}, 1 + n / 2, n}) {

@@ -13,8 +13,11 @@ from definition import WEIGHT_FNS, delta_norms, features, random_text, relative_
 from parameters import dtypes
 
 from wsfast import raf_delta_norms, raf_features
+from wsfast.attention.core import HeadCore
+from wsfast.attention.state import prepare_head
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
+from wsfast.engines.ascent_kernels import native_evaluator
 from wsfast.engines.cpu import CPU
 from wsfast.engines.engine import TORCH, Climb
 from wsfast.engines.features import attention_rows_, attention_statistics_
@@ -106,7 +109,6 @@ def test_attention_statistics(level, fn, dtype):
 def test_evaluation(level, fn, dtype):
     """Values, gradients and rounding sizes, with dominated pairs."""
     from wsfast.attention import closed_form
-    from wsfast.engines.ascent_kernels import native_evaluator
 
     limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
     dominated = 0
@@ -133,6 +135,40 @@ def test_evaluation(level, fn, dtype):
         if bool(certain.any()):
             assert relative_error(size[certain], expected_size[certain], floor) <= limit
     assert (dominated > 50) == fn.normalize
+
+
+@dtypes
+@pytest.mark.parametrize("within", [False, True])
+def test_heads(level, dtype, within):
+    """A head's values, gradients and rounding sizes, of Δ or of what a matrix makes of it."""
+    limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
+    dominated = 0
+    for n, d_k, d in [(n, 3, 5) for n in SIZES] + [(7, d, 34 - d) for d in SIZES]:
+        generator = torch.Generator().manual_seed(n + 40 * d_k)
+
+        def normal(*shape, g=generator):
+            return torch.randn(*shape, dtype=torch.float64, generator=g)
+
+        keys, queries, values = normal(n, d_k), 2 * normal(n, d_k), normal(n, d)
+        core = HeadCore(WeightFn("softmax"), values, queries, keys)
+        known = prepare_head(TORCH.rows(core, 1 << 20), torch.arange(n))
+        dominated += len(known.dominated_row)
+        moves = normal(4, 2 * d_k + d) if within else None
+        delta = normal(n, 2, 4 if within else 2 * d_k + d)
+        moved = delta @ moves if within else delta
+        expected, gradient = TORCH.norms(known, 2, moves).value_and_gradient(delta)
+        rounded = known.to(dtype)
+        evaluator = native_evaluator(rounded, 2, moves.to(dtype) if within else None)
+        got = evaluator.value_and_gradient(delta.to(dtype))
+        floor = 1e-6 * float(expected.max())
+        assert relative_error(got[0], expected, floor) <= limit
+        size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
+        assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
+        _, expected_size = TORCH.squared_norms(rounded, moved.to(dtype))
+        value, size = evaluator.squared_norms(delta.to(dtype))
+        assert relative_error(value, expected, floor) <= limit
+        assert relative_error(size, expected_size, floor) <= 10 * limit
+    assert dominated > 50
 
 
 @dtypes
