@@ -7,7 +7,7 @@ The notation is that of docs/design.md, section 2: row j attends, word i is pert
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -175,6 +175,8 @@ class HeadState(PositionState):
     # Scores before the cap, (P, n) each, where there is one: of word i, and of row i.
     raw: Tensor | None
     own_raw: Tensor | None
+    # What kernels make of the matrices, shared with the states of some of the positions.
+    made: dict[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
 
     _per_position: ClassVar[tuple[str, ...]] = (*PositionState._per_position, "raw", "own_raw")
 
@@ -201,7 +203,7 @@ class HeadState(PositionState):
 
     def to(self, dtype: torch.dtype) -> HeadState:
         """The same state with its real tensors in `dtype`."""
-        return replace(self, **reals(self, dtype))
+        return replace(self, made={}, **reals(self, dtype))
 
 
 def prepare_positions(rows: Rows, index: Tensor, bilinear: Tensor) -> BilinearState:

@@ -129,16 +129,11 @@ class OfHead:
         self._points_type = self._kernels.struct("HeadPoints", dtype)
         self._shape = (len(state.index), starts)
         points = math.prod(self._shape)
-        matrices = {
-            "queries": state.queries,
-            "outputs": state.outputs,
-            "keys": state.keys,
-            "values": state.words,
-        }
-        if moves is not None:
-            matrices["moves"] = moves
-        self._panels = {name: _panels(matrix) for name, matrix in matrices.items()}
-        self._panels |= {f"{name}_t": _panels(matrix.mT) for name, matrix in matrices.items()}
+        if not state.made:
+            for name in ("queries", "outputs", "keys"):
+                state.made.update(_panels(name, getattr(state, name)))
+            state.made.update(_panels("values", state.words))
+        self._panels = state.made | ({} if moves is None else _panels("moves", moves))
         head_work = getattr(self._kernels.module, compiled.variant("head_work", dtype))
         self._work = state.word.new_empty(head_work(points, n, d_k, d, r))
         self._value, self._size = state.word.new_empty(2, *self._shape)
@@ -169,11 +164,13 @@ class OfHead:
         self._kernels.launch("head_points", self._state, points)
 
 
-def _panels(matrix: Tensor) -> Tensor:
-    """A matrix (rows, columns) as HeadPoints of csrc/arguments.h has them."""
-    lanes = 64 // matrix.element_size()
-    whole = torch.nn.functional.pad(matrix, (0, -matrix.shape[1] % lanes))
-    return whole.unflatten(1, (-1, lanes)).transpose(0, 1).contiguous()
+def _panels(name: str, matrix: Tensor) -> dict[str, Tensor]:
+    """A matrix (rows, columns) and its transpose as HeadPoints of csrc/arguments.h has them."""
+    lanes, panels = 64 // matrix.element_size(), []
+    for one in (matrix, matrix.mT):
+        whole = torch.nn.functional.pad(one, (0, -one.shape[1] % lanes))
+        panels.append(whole.unflatten(1, (-1, lanes)).transpose(0, 1).contiguous())
+    return {name: panels[0], f"{name}_t": panels[1]}
 
 
 def _contiguous(state: PositionState) -> dict[str, Tensor]:
