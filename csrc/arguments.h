@@ -131,12 +131,12 @@ struct HeadPoints {
   std::int64_t d_k, r;
   const T *queries, *outputs, *keys, *values;          // panels of (n, .)
   const T *queries_t, *outputs_t, *keys_t, *values_t;  // panels of (., n)
-  const T *moves, *moves_t;  // panels of (r, D) and of (D, r), or null
-  const T* delta;            // (M, r)
-  T* value;                  // (M) as in AscentRows
-  T* size;                   // (M), or null: the gradient is wanted
-  T* gradient;               // (M, r)
-  T* work;                   // head_work numbers
+  const T *moves, *moves_t;                            // panels of (r, D) and of (D, r), or null
+  const T* delta;                                      // (M, r)
+  T* value;                                            // (M) as in AscentRows
+  T* size;                                             // (M), or null: the gradient is wanted
+  T* gradient;                                         // (M, r)
+  T* work;                                             // head_work numbers
 };
 
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).

@@ -64,13 +64,12 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       py::arg("state"), py::arg("rows"), py::arg("threads"),
       py::call_guard<py::gil_scoped_release>());
   using Head = HeadPoints<T>;
-  m.def(("head_work" + suffix).c_str(), [](std::int64_t points, std::int64_t n, std::int64_t d_k,
-                                           std::int64_t d, std::int64_t r) {
-    return Cpu::kernels<T>().head_work(points, n, d_k, d, r);
-  });
-  bind_struct<Cpu>(m, "HeadPoints" + suffix, field("d_k", &Head::d_k),
-                   field("r", &Head::r), field("moves", &Head::moves),
-                   field("moves_t", &Head::moves_t),
+  m.def(("head_work" + suffix).c_str(),
+        [](std::int64_t points, std::int64_t n, std::int64_t d_k, std::int64_t d, std::int64_t r) {
+          return Cpu::kernels<T>().head_work(points, n, d_k, d, r);
+        });
+  bind_struct<Cpu>(m, "HeadPoints" + suffix, field("d_k", &Head::d_k), field("r", &Head::r),
+                   field("moves", &Head::moves), field("moves_t", &Head::moves_t),
                    field("queries", &Head::queries), field("outputs", &Head::outputs),
                    field("keys", &Head::keys), field("values", &Head::values),
                    field("queries_t", &Head::queries_t), field("outputs_t", &Head::outputs_t),

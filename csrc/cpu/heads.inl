@@ -124,8 +124,7 @@ void head_block(const PositionState<T>& p, const HeadPoints<T>& in, Index first,
   for (Index r = 0; r < count; ++r) own_row_of(p, point(r), work.own_delta + r * work.d);
   if constexpr (kGradient) {
     multiply(work.own_delta, work.d, in.values_t, d, work.n, work.products, work.n);
-    for (Index r = 0; r < count; ++r)
-      backward_row(p, point(r), work.products + r * work.n, true);
+    for (Index r = 0; r < count; ++r) backward_row(p, point(r), work.products + r * work.n, true);
     multiply(work.score, work.n, in.queries, n, work.d_k, work.key, work.d_k);
     multiply(work.mean, work.n, in.outputs, n, work.d, work.value, work.d);
     multiply(work.own, work.n, in.keys, n, work.d_k, work.query, work.d_k);
@@ -144,7 +143,8 @@ void head_block(const PositionState<T>& p, const HeadPoints<T>& in, Index first,
       copy_row(by_delta + d_k, value, d);
     }
     const T* by_given = in.moves ? work.by_given : work.by_delta;
-    if (in.moves) multiply(work.by_delta, D, in.moves_t, 2 * d_k + d, work.r, work.by_given, work.r);
+    if (in.moves)
+      multiply(work.by_delta, D, in.moves_t, 2 * d_k + d, work.r, work.by_given, work.r);
     for (Index r = 0; r < count; ++r)
       copy_row(in.gradient + (first + r) * in.r, by_given + r * stride, in.r);
   }

@@ -129,13 +129,13 @@ void attention_rows(const AttentionRows<T>& in, int threads) {
 template <typename T>
 struct PointAt {
   Index position;
-  const T* delta;            // (d)
-  T *score, *mean, *own;     // (n) products, then coefficients
-  const T* bilinear;         // (d)
+  const T* delta;              // (d)
+  T *score, *mean, *own;       // (n) products, then coefficients
+  const T* bilinear;           // (d)
   T *weight, *change, *slope;  // (n) of row i, as in AscentRows
-  T* dominated_coef;         // of the dominated pairs of the position
-  T* scalars;                // (kScalars)
-  T *value, *size;           // size: null with a gradient
+  T* dominated_coef;           // of the dominated pairs of the position
+  T* scalars;                  // (kScalars)
+  T *value, *size;             // size: null with a gradient
 };
 
 template <typename T>
@@ -266,8 +266,7 @@ void forward_row(const G& g, const PositionState<T>& p, const PointAt<T>& at) {
 
   const RowSums<T> sums = other_rows<kGradient>(g, p, at, word_delta, delta2);
 
-  const bool certain =
-      own_attention(g, p, at.position, at.own, at.weight, at.change, at.slope);
+  const bool certain = own_attention(g, p, at.position, at.own, at.weight, at.change, at.slope);
   at.scalars[2] = at.weight[i];
   *at.value = sums.value;
   if constexpr (kGradient) {
@@ -431,10 +430,10 @@ namespace {
 
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,  forward<false, T>,      forward<true, T>,     own_row<T>,
-          ascent_backward<T>, ascent_gradient<T>,     functional_ascent<T>, head_points<T>,
-          head_work<T>,       take_step<T>,
-          centre_rows<T>,     candidate_attention<T>, substitution_norms<T>};
+  return {attention_rows<T>,    forward<false, T>,  forward<true, T>,     own_row<T>,
+          ascent_backward<T>,   ascent_gradient<T>, functional_ascent<T>, head_points<T>,
+          head_work<T>,         take_step<T>,       centre_rows<T>,       candidate_attention<T>,
+          substitution_norms<T>};
 }
 
 }  // namespace

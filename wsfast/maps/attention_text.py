@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wsfast._kinks import root
 from wsfast._progress import Progress
-from wsfast.attention.core import Core, core_of
+from wsfast.attention.core import Core, core_of, numbers
 from wsfast.attention.definition import attend, attention_features
 from wsfast.attention.functional import FunctionalState, functional_at
 from wsfast.attention.rows import Rows
@@ -198,7 +198,7 @@ class AttentionText(ClosedFormText):
         if change.put is None or change.points > 1 or sites.words > 1:
             return None
         words = change.put[:, 0, 0]
-        shared = words.stride(0) == 0 and torch.equal(sites.index, self.everywhere)
+        shared = words.stride(0) == 0 and torch.equal(sites.index, numbers(self.X))
         plain = not (self.map.causal or self.X.requires_grad or words.requires_grad)
         fitting = _PAIR_BYTES * self.n**2 <= self.budget
         return words[0] if shared and plain and fitting else None
@@ -219,7 +219,7 @@ class AttentionText(ClosedFormText):
     @cached_property
     def _one_candidate(self) -> tuple[Tensor, Tiles]:
         """The size of the terms that no candidate changes, and tiles of one candidate."""
-        state = self.substitution(self.everywhere, torch.float64)
+        state = self.substitution(numbers(self.X), torch.float64)
         tiles = self.engine.tiles(state, 1, self.budget // 4, Workspace(self.X.device))
         return state.constant, tiles
 

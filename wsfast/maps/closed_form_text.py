@@ -114,7 +114,7 @@ class ClosedFormText(PreparedText):
         if not self.engine.closed_form:
             return super().changes(sites, change)
         hidden = change.add is None and change.put is None
-        delta = None if hidden else self.moved(sites, self._delta(sites, change))
+        delta = None if hidden else self.moved(sites, self.delta_of(sites, change))
         if sites.words > 1:
             changes = self.sites.changes(sites, delta)
         elif delta is None:
@@ -152,7 +152,7 @@ class ClosedFormText(PreparedText):
         values = super().verified(sites, change, measure)
         return self.winner_by_definition(values, sites, change, measure)
 
-    def _delta(self, sites: Sites, change: Change) -> Tensor:
+    def delta_of(self, sites: Sites, change: Change) -> Tensor:
         """Δ (P, s, m, d), float64."""
         if change.add is not None:
             return change.add.double()
@@ -168,7 +168,7 @@ class ClosedFormText(PreparedText):
         """The norm (P, s), float64, of changes of sites of several words."""
         if change.add is None and change.put is None:
             return self.sites.norms(sites, None, dtype, own=own)
-        by = change.add if change.add is not None else self._delta(sites, change)
+        by = change.add if change.add is not None else self.delta_of(sites, change)
         if change.put is not None or not self._is_ordinary(by):
             dtype = torch.float64
         norms = self.sites.norms(sites, self.moved(sites, by), dtype, own=own)

@@ -208,20 +208,22 @@ class HeadText(_OfLayer, ClosedFormText):
     def verified_of_each(
         texts: Sequence[PreparedText], sites: Sites, changes: Sequence[Change], measure: Measure
     ) -> list[Tensor]:
-        added = [change.add for change in changes if change.add is not None]
         heads = [text for text in texts if isinstance(text, HeadText)]
-        assert len(added) == len(heads) == len(texts)
 
-        # The model's own code makes the rows of all heads at once.
         def exact(which: list[int], best: list[int]) -> list[float]:
             at = sites.at[best]
-            add = torch.stack([added[k][p] for k, p in zip(which, best, strict=True)])
-            moved = heads[0].map.given.moves(at, add.double())[:, 0]
-            norms = []
-            for k, where, by in zip(which, at, moved, strict=True):
-                change = heads[k].change_of_rows(where, by)
-                norms.append(float(measure.final(measure.of(change[None], where[None]))))
-            return norms
+            moved = None
+            if changes[0].add is not None or changes[0].put is not None:
+                each = zip(which, at.new_tensor(best)[:, None], at[:, None], strict=True)
+                by = [heads[k].delta_of(Sites(w), changes[k].select(p)) for k, p, w in each]
+                # The model's own code makes the rows of all heads at once.
+                moved = heads[0].map.given.moves(at, torch.cat(by))[:, 0]
+            found = [
+                heads[k].change_of_rows(where, None if moved is None else moved[q])
+                for q, (k, where) in enumerate(zip(which, at, strict=True))
+            ]
+            norms = measure.final(measure.of(torch.stack(found), at))
+            return [float(norm) for norm in norms]
 
         values = [
             text.measured(sites, change, measure, torch.float64)[:, 0]
@@ -230,10 +232,16 @@ class HeadText(_OfLayer, ClosedFormText):
         winners_by_definition(values, exact)
         return values
 
-    def change_of_rows(self, at: Tensor, moved: Tensor) -> Tensor:
-        """φ(X') - φ(X) where the rows of the words `at` (m,) change by `moved` (m, H, D)."""
+    def change_of_rows(self, at: Tensor, moved: Tensor | None) -> Tensor:
+        """φ(X') - φ(X) where the rows of the words `at` (m,) change by `moved` (m, H, D).
+
+        None: the words are hidden, and their rows stay.
+        """
         (head,) = self.map.heads
         heads = self.map.given.layer.heads.only([head])
+        if moved is None:
+            hidden = torch.zeros(self.n, dtype=torch.bool, device=at.device)
+            return heads.output(hidden.index_fill(0, at, True))[0].double() - self.phi
         split = [one.shape[-1] for one in (heads.keys, heads.values, heads.queries)]
         key, value, query = (by.to(heads.keys) for by in moved[:, head].split(split, -1))
         after = heads.with_rows(

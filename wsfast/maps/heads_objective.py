@@ -181,12 +181,12 @@ class HeadsObjective(Objective):
         return self.at.device
 
     def evaluator(self, starts: int) -> Evaluator:
-        linear, single = isinstance(self.moves, Tensor), self.at.shape[1] == 1
-        if linear and single and isinstance(self.heads, SideBySide):
+        words = self.at.shape[1]
+        if isinstance(self.moves, Tensor) and words == 1 and isinstance(self.heads, SideBySide):
             return self.heads.of_words(self.engine, starts, self.moves)
         inner = self.heads.evaluator(self.engine, starts)
-        if linear:
-            return _Linear(inner, self.moves, self.at.shape[1])
+        if isinstance(self.moves, Tensor):
+            return _Linear(inner, self.moves, words)
         return _Chained(inner, self.moves, self.at)
 
     def select(self, keep: Tensor) -> HeadsObjective:

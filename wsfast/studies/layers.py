@@ -14,6 +14,7 @@ from torch import Tensor
 from wsfast._inputs import Places
 from wsfast._progress import Progress
 from wsfast.maps.attention_layer import AttentionLayer
+from wsfast.maps.feature_map import PreparedText
 from wsfast.maps.heads import HeadsMap
 from wsfast.maps.layer_input import LayerInput
 from wsfast.studies.worst_case import Asked, WorstCase, of_places
@@ -112,7 +113,7 @@ def _of_layer(
     X = layer.X
     keep = torch.ones(len(X), dtype=torch.bool, device=X.device)
     budget = question.asked[0].options.memory_budget
-    texts = []
+    texts: list[PreparedText] = []
     with torch.no_grad():
         for one in question.maps(layer):
             texts += one.prepare([one.given.X], one.given.engine(question.backend), budget)

@@ -125,16 +125,17 @@ def worst_cases_at(
     texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
 ) -> list[WorstCase]:
     """What is worst at each of the sites, for each of some texts of one shape."""
-    known = [_without_search(text, sites, asked, bar) for text in texts]
+    known = [_apart(text, sites, asked, bar) for text in texts]
     left = [text for text, one in zip(texts, known, strict=True) if one is None]
-    searched = iter(_searched(left, sites, asked, bar) if left else ())
-    return [next(searched) if one is None else one for one in known]
+    if not left:
+        return [one for one in known if one is not None]
+    together = _searched if asked.kind is None else _known
+    found = iter(together(left, sites, asked, bar))
+    return [next(found) if one is None else one for one in known]
 
 
-def _without_search(
-    text: PreparedText, sites: Sites, asked: Asked, bar: Progress
-) -> WorstCase | None:
-    """What is worst, where it is known at once or found in other units."""
+def _apart(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> WorstCase | None:
+    """What is worst of one text, where that is 0 or found in other units."""
     options = asked.options
     if (unit := text.unit) != 1:
         inside = asked._replace(options=options._replace(radius=options.radius / unit))
@@ -150,12 +151,21 @@ def _without_search(
         none = torch.zeros(len(sites), dtype=torch.float64, device=text.X.device) / norm
         delta = torch.zeros(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
         return WorstCase(none, delta, 0, none if text.bounded and searched else None)
-    if asked.kind is None:
-        return None
-    change = checked_change(asked.kind(text.X, sites.at), sites, text)
-    per_word = text.verified(sites, change, asked.measure) / norm
-    bar.update(len(sites) * text.work_of_place)
-    return WorstCase(per_word, _delta(text, sites, change), 0)
+    return None
+
+
+def _known(
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
+) -> list[WorstCase]:
+    """What a change that is known does at each place of each text."""
+    assert asked.kind is not None
+    changes = [checked_change(asked.kind(text.X, sites.at), sites, text) for text in texts]
+    norms = texts[0].verified_of_each(texts, sites, changes, asked.measure)
+    found = []
+    for text, norm, change in zip(texts, norms, changes, strict=True):
+        found.append(WorstCase(norm / text.norm, _delta(text, sites, change), 0))
+        bar.update(len(sites) * text.work_of_place)
+    return found
 
 
 class _Found(NamedTuple):
