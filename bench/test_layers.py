@@ -164,7 +164,7 @@ def test_hidden_words_of_minilm(record, benchmark, threads, size, words):
     rest = []
     for _ in range(3 * TURNS[size]):
         # What a text more costs: the copies of the model are made and checked once.
-        each = (of_texts(3) - of_texts(1)) / 2
+        each = (of_texts(6) - of_texts(1)) / 5
         rest.append(each - seconds_per_call(lambda: prepared.layers(inputs)))
     benchmark.pedantic(lambda: of_texts(1), rounds=1)
     seconds = statistics.median(rest)

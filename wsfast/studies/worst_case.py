@@ -213,6 +213,8 @@ def _largest(
     at_once = len(next(texts[0].parts(every, search))) // len(sites)
     if sites.words > 1 or min(at_once, len(texts)) < 2:
         return [_part_by_part(text, sites, asked, bar) for text in texts]
+    groups = math.ceil(len(texts) / at_once)
+    at_once = math.ceil(len(texts) / groups)
     found = []
     for first in range(0, len(texts), at_once):
         some = texts[first : first + at_once]
