@@ -148,6 +148,14 @@ PYBIND11_MODULE(_cpu, m) {
       "CPU kernels of wsfast: closed forms of single-word perturbations of attention features.";
   wsfast::bind_kernels<float>(m, "32");
   wsfast::bind_kernels<double>(m, "64");
+  m.def(
+      "inverse_normals",
+      [](std::int64_t count, wsfast::Address bits, wsfast::Address out, int threads) {
+        wsfast::random_kernels().inverse_normals(count, wsfast::at<const std::uint64_t>(bits),
+                                                 wsfast::at<double>(out), threads);
+      },
+      py::kw_only(), py::arg("count"), py::arg("bits"), py::arg("out"), py::arg("threads"),
+      py::call_guard<py::gil_scoped_release>());
 
   m.def("isa_levels_built", [] {
     std::vector<std::string> names;

@@ -131,6 +131,15 @@ def test_logarithm():
     assert float(np.abs(_random._log(x) - expected)[near].max()) <= 5e-16
 
 
+@pytest.mark.needs("native")
+def test_compiled_normals_have_the_bits_of_numpy():
+    bits = np.random.Philox(key=np.array([3, 5], dtype=np.uint64)).random_raw(200_000)
+    ends = [0, 1 << 12, 1 << 25, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    bits = np.concatenate([bits, np.array(ends, dtype=np.uint64)])
+    cells = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    assert np.array_equal(_random._normals_of(bits), _random._inverse_normal(cells))
+
+
 def test_distribution():
     d = 200
     W = random_weights(d, draws=3, seed=1, dtype=torch.float64)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from wsfast import _values
 from wsfast._precision import untraced
+from wsfast.engines import compiled
 
 # Streams below 2^63 are the draws of W; the search has its own.
 START_STREAM = 1 << 63
@@ -102,10 +103,22 @@ def _in_blocks(seed: int, stream: int, count: int) -> Iterator[tuple[int, NDArra
     """The normals of a stream in blocks, each with the number of its first."""
     source = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
     for first in range(0, count, _BLOCK):
-        bits = source.random_raw(min(_BLOCK, count - first))
+        yield first, _normals_of(source.random_raw(min(_BLOCK, count - first)))
+
+
+def _normals_of(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """A normal of each 64 bits; ``csrc/cpu/random.inl`` computes the same, sooner."""
+    if compiled.CPU.module is None:
         # The middle of one of 2^52 cells of (0, 1): neither end, and symmetric about 1/2.
-        cells = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-        yield first, _inverse_normal(cells)
+        return _inverse_normal(((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+    out = np.empty(len(bits))
+    compiled.CPU.module.inverse_normals(
+        count=len(bits),
+        bits=bits.ctypes.data,
+        out=out.ctypes.data,
+        threads=torch.get_num_threads(),
+    )
+    return out
 
 
 def weights_of_draw(

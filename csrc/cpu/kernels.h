@@ -40,6 +40,8 @@ struct RandomKernelsOf {
 struct RandomKernels {
   RandomKernelsOf<float> f32;
   RandomKernelsOf<double> f64;
+  // Normals (count), each of 64 random bits.
+  void (*inverse_normals)(std::int64_t count, const std::uint64_t* bits, double* out, int threads);
 };
 
 KernelTable kernels_baseline();

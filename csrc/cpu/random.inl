@@ -152,6 +152,89 @@ void random_product(const RandomProduct<T>& in, int threads) {
   });
 }
 
+// ---- attention weights: normals of 64 random bits each, by Wichura's AS 241
+// ---------------------------------------------------
+// wsfast/_random.py computes the same in NumPy.
+
+struct Rational {
+  double numerator[8], denominator[8];
+};
+constexpr Rational kCentral = {
+    {2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
+     4.5921953931549871457e4, 1.3731693765509461125e4, 1.9715909503065514427e3,
+     1.3314166789178437745e2, 3.3871328727963666080e0},
+    {5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4,
+     2.1213794301586595867e4, 5.3941960214247511077e3, 6.8718700749205790830e2,
+     4.2313330701600911252e1, 1.0}};
+constexpr Rational kMiddle = {
+    {7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
+     1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
+     4.63033784615654529590e0, 1.42343711074968357734e0},
+    {1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2,
+     1.48103976427480074590e-1, 6.89767334985100004550e-1, 1.67638483018380384940e0,
+     2.05319162663775882187e0, 1.0}};
+constexpr Rational kFar = {
+    {2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
+     2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e0,
+     5.46378491116411436990e0, 6.65790464350110377720e0},
+    {2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5,
+     7.86869131145613259100e-4, 1.48753612908506148525e-2, 1.36929880922735805310e-1,
+     5.99832206555887937690e-1, 1.0}};
+
+inline double value_of(const Rational& of, double x) {
+  double numerator = of.numerator[0], denominator = of.denominator[0];
+  for (int k = 1; k < 8; ++k) {
+    numerator = numerator * x + of.numerator[k];
+    denominator = denominator * x + of.denominator[k];
+  }
+  return numerator / denominator;
+}
+
+// Natural logarithm of a normal number; the C library's differs between machines in the last bit.
+inline double log_of(double x) {
+  std::int64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  double exponent = static_cast<double>((bits >> 52) - 1022);
+  bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000;  // from 1/2 to 1
+  double mantissa;
+  __builtin_memcpy(&mantissa, &bits, sizeof mantissa);
+  if (mantissa < 0.7071067811865476) mantissa = 2 * mantissa, exponent -= 1;
+  const double z = (mantissa - 1) / (mantissa + 1), z2 = z * z;
+  double series = 0;
+  for (int k = 23; k > 0; k -= 2) series = series * z2 + 1.0 / k;
+  return exponent * 0.6931471805599453 + 2 * (z * series);
+}
+
+// The middle of one of 2^52 cells of (0, 1): neither end, and symmetric about 1/2.
+inline double cell_of(std::uint64_t bits) {
+  return (static_cast<double>(static_cast<std::int64_t>(bits >> 12)) + 0.5) * 0x1p-52;
+}
+
+void inverse_normals(std::int64_t count, const std::uint64_t* bits, double* out, int threads) {
+  struct Given {
+    const std::uint64_t* bits;
+    double* out;
+  } given{bits, out};
+  split_rows(
+      count, 8 * count, threads,
+      [](const void* context, std::int64_t first, std::int64_t last) {
+        const auto [bits, out] = *static_cast<const Given*>(context);
+#pragma omp simd
+        for (std::int64_t k = first; k < last; ++k) {
+          const double q = cell_of(bits[k]) - 0.5;
+          out[k] = q * value_of(kCentral, 0.180625 - q * q);
+        }
+        for (std::int64_t k = first; k < last; ++k) {
+          const double u = cell_of(bits[k]), q = u - 0.5;
+          if (__builtin_fabs(q) <= 0.425) continue;
+          const double r = __builtin_sqrt(-log_of(q < 0 ? u : 1.0 - u)),
+                       value = r <= 5.0 ? value_of(kMiddle, r - 1.6) : value_of(kFar, r - 5.0);
+          out[k] = q < 0 ? -value : value;
+        }
+      },
+      &given);
+}
+
 template <typename T>
 RandomKernelsOf<T> table() {
   return {random_block<T>, random_product<T>};
@@ -159,6 +242,6 @@ RandomKernelsOf<T> table() {
 
 }  // namespace
 
-RandomKernels WSFAST_RANDOM() { return {table<float>(), table<double>()}; }
+RandomKernels WSFAST_RANDOM() { return {table<float>(), table<double>(), inverse_normals}; }
 
 }  // namespace wsfast

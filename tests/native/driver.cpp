@@ -293,6 +293,8 @@ void every_kernel() {
     random_weights<T>(3, d, 1);
     random_products<T>(3, d, 2, 1);
   }
+  for (const std::int64_t count : sizes) attention_weights(count, 1);
+  same(attention_weights(90000, 1), attention_weights(90000, 4));
   same(random_weights<T>(900, 129, 1), random_weights<T>(900, 129, 4));
   same(random_products<T>(900, 129, 2, 1), random_products<T>(900, 129, 2, 4));
   for (const std::int64_t d : sizes) step<T>(3, d, 1);

@@ -35,6 +35,17 @@ std::vector<T> random_weights(std::int64_t rows, std::int64_t cols, int threads)
   return out;
 }
 
+std::vector<double> attention_weights(std::int64_t count, int threads) {
+  std::mt19937_64 engine(7);
+  std::vector<std::uint64_t> bits(count);
+  for (std::uint64_t& one : bits) one = engine();
+  bits[0] = 0, bits.back() = ~std::uint64_t{0};
+  std::vector<double> out(count, NAN);
+  random_kernels().inverse_normals(count, bits.data(), out.data(), threads);
+  require_finite(out, "a normal is not finite");
+  return out;
+}
+
 template <typename T>
 std::vector<T> random_products(std::int64_t rows, std::int64_t cols, std::int64_t texts,
                                int threads) {

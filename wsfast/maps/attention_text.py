@@ -278,7 +278,7 @@ class AttentionText(ClosedFormText):
     @cached_property
     def _lead(self) -> Tensor:
         """The direction that raises all scores at once, (1, 1, d)."""
-        return (self.X @ self.weights.W).sum(0)[None, None]
+        return (self.X.sum(0) @ self.weights.W)[None, None]
 
     def search_dtype(self, radius: float) -> torch.dtype:
         return search_dtype(self.X, radius, self.dtype)
@@ -296,9 +296,22 @@ class AttentionText(ClosedFormText):
 
     @cached_property
     def _basis_of_norm(self) -> Tensor:
-        return self._basis_with()
+        basis: Tensor = torch.linalg.qr(self._seen.to(self.dtype).mT).Q
+        return basis
 
-    def _basis_with(self, *more: Tensor) -> Tensor:
+    def _basis_with(self, theta: Tensor) -> Tensor:
+        basis: Tensor = torch.linalg.qr(self._seen.mT).Q
+        # What is left of rows that the others span is rounding: it would tell directions.
+        left = theta - theta @ basis @ basis.mT
+        beyond = left.norm(dim=1) > _SPANNED * theta.norm(dim=1)
+        if not bool(beyond.any()):
+            return basis
+        wider: Tensor = torch.linalg.qr(torch.cat([basis, (left / left.norm())[beyond].mT], 1)).Q
+        return wider
+
+    @property
+    def _seen(self) -> Tensor:
+        """What Δ is multiplied with, (3n, d)."""
         closed = self.engine.closed_form
         core = self.rows.core if closed else self.map.core(self.X, self.map.weight_fn)
         # Of one size each: a basis is sought, whatever the lengths.
@@ -306,12 +319,4 @@ class AttentionText(ClosedFormText):
             part / part.norm() if float(part.norm()) > 0 else part
             for part in (core.values, core.queries, core.keys)
         ]
-        basis: Tensor = torch.linalg.qr(torch.cat(matrices).mT).Q
-        for rows in more:
-            # What is left of rows that the others span is rounding: it would tell directions.
-            left = rows - rows @ basis @ basis.mT
-            beyond = left.norm(dim=1) > _SPANNED * rows.norm(dim=1)
-            if bool(beyond.any()):
-                wide = torch.cat([basis, (left / left.norm())[beyond].mT], 1)
-                basis = torch.linalg.qr(wide).Q
-        return basis
+        return torch.cat(matrices)
