@@ -49,6 +49,8 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("mask", &Rows::mask), field("rows_per_mask", &Rows::rows_per_mask),
       field("top", &Rows::top), field("top_score", &Rows::top_score),
       field("others", &Rows::others));
+  m.def(("all_finite" + suffix).c_str(),
+        [](Address x, std::int64_t n) { return Cpu::kernels<T>().all_finite(at<const T>(x), n); });
   using Functional = FunctionalRows<T>;
   bind_struct<Cpu>(m, "FunctionalRows" + suffix, field("by_shift", &Functional::by_shift),
                    field("by_word", &Functional::by_word), field("delta", &Functional::delta),

@@ -10,6 +10,9 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import is_autocast_enabled
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -64,6 +67,11 @@ if hasattr(torch.backends, "fp32_precision"):
 
     def _set(device: str, mode: str) -> None:
         _PRODUCTS[device].fp32_precision = mode
+
+    # As _get("mkldnn"), by a shorter way.
+    _precision_of_cpu: Callable[[], str] = partial(
+        torch._C._get_fp32_precision_getter, "mkldnn", "matmul"
+    )
 else:  # PyTorch before 2.9
     _DEVICES, _EXACT = ("all",), "highest"
 
@@ -73,8 +81,11 @@ else:  # PyTorch before 2.9
     def _set(device: str, mode: str) -> None:
         torch.set_float32_matmul_precision(mode)
 
+    _precision_of_cpu = torch.get_float32_matmul_precision
+
 
 _exact_products = _ExactProducts()
+_transforms_active = torch._C._are_functorch_transforms_active
 
 
 @contextmanager
@@ -85,6 +96,20 @@ def full_precision() -> Iterator[None]:
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
         yield
+
+
+def quiet() -> bool:
+    """Whether nothing of PyTorch stands between a call on CPU tensors and plain exact arithmetic.
+
+    Neither tracing nor a transform, a tangent, autocast, or rounded products.
+    """
+    return not (
+        is_compiling()
+        or _transforms_active()
+        or forward_ad._current_level >= 0
+        or is_autocast_enabled("cpu")
+        or _precision_of_cpu() not in (_EXACT, "none")
+    )
 
 
 def untraced(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -7,6 +7,7 @@ namespace wsfast {
 
 template <typename T>
 struct Kernels {
+  bool (*all_finite)(const T* x, std::int64_t n);
   void (*attention_rows)(const AttentionRows<T>&, int threads);
   void (*delta_norms)(const PositionState<T>&, const AscentRows<T>&, int threads);
   void (*ascent_forward)(const PositionState<T>&, const AscentRows<T>&, int threads);

@@ -38,6 +38,14 @@ void copy_row(T* to, const T* from, Index d) {
   for (Index k = 0; k < d; ++k) to[k] = from[k];
 }
 
+template <typename T>
+bool all_finite(const T* x, Index n) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index k = 0; k < n; ++k) sum += x[k] - x[k];
+  return sum == T(0);
+}
+
 // ---- attention weights of a row
 // ------------------------------------------------------------------------------------
 
@@ -430,10 +438,11 @@ namespace {
 
 template <typename T>
 Kernels<T> table() {
-  return {attention_rows<T>,    forward<false, T>,  forward<true, T>,     own_row<T>,
-          ascent_backward<T>,   ascent_gradient<T>, functional_ascent<T>, head_points<T>,
-          head_work<T>,         take_step<T>,       centre_rows<T>,       candidate_attention<T>,
-          substitution_norms<T>};
+  return {all_finite<T>,          attention_rows<T>,    forward<false, T>,
+          forward<true, T>,       own_row<T>,           ascent_backward<T>,
+          ascent_gradient<T>,     functional_ascent<T>, head_points<T>,
+          head_work<T>,           take_step<T>,         centre_rows<T>,
+          candidate_attention<T>, substitution_norms<T>};
 }
 
 }  // namespace

@@ -269,6 +269,34 @@ def test_numpy_in_numpy_out(backend, dtype):
     assert np.isnan(listed[1, 2:]).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 17])
+def test_plain_case_has_the_same_bits(dtype, n):
+    """What is quickly done with one text alone is what is done with all others."""
+    X, W = (one.to(dtype) for one in random_text(n, 5, n))
+    plain = raf_features(X, W)
+    assert torch.equal(plain, raf_features(X, W, backend="torch"))
+    assert torch.equal(plain, raf_features(X[None], W)[0])
+    assert torch.equal(plain, raf_features(X.mT.contiguous().mT, W))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(plain, raf_features(X, W))
+
+
+@pytest.mark.parametrize("n", [1, 6])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["X", "W"])
+def test_numbers_that_are_not_finite_are_named(n, value, where):
+    X, W = torch.rand(n, 4) + 0.1, torch.rand(4, 4) + 0.1
+    {"X": X, "W": W}[where][0, 0] = value
+    with pytest.raises(ValueError, match=f"{where} must"):
+        raf_features(X, W)
+
+
+def test_scores_beyond_float32_in_the_plain_case():
+    X = torch.tensor([[3e19, 0.0], [0.0, 1e19]])
+    assert torch.equal(raf_features(X, torch.eye(2)), X)
+
+
 def test_numpy_input_is_not_changed():
     X, W = (x.numpy() for x in random_text(6, 4))
     before = X.copy(), W.copy()

@@ -6,20 +6,24 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, strided
+from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast import _inputs, _values
 from wsfast._inputs import Texts
+from wsfast._interrupt import AT_ONCE
 from wsfast._kinks import relu
-from wsfast._precision import full_precision, untraced
+from wsfast._precision import full_precision, quiet, untraced
 from wsfast._transforms import padded, transformed
 from wsfast._values import Array
 from wsfast.attention.definition import attend, attention_features, what_is_seen
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines import choose
+from wsfast.engines import choose, compiled
 from wsfast.engines.engine import Engine
 from wsfast.engines.features import TILE, FeatureOptions
 from wsfast.maps.attention import weight_function, weight_tensor, weights_of
+
+_FINITE = {torch.float32: "all_finite32", torch.float64: "all_finite64"}
 
 
 def raf_features(
@@ -82,6 +86,10 @@ def raf_features(
     >>> wsfast.raf_features(X, wsfast.random_weights(8, draws=3)).shape
     torch.Size([3, 5, 8])
     """
+    if weight_fn == "softmax" and normalize is True and mask is None and causal is False:
+        phi = _plain(X, W) if backend is None else None
+        if phi is not None:
+            return phi
     fn, causal = weight_function(weight_fn, normalize), _values.flag("causal", causal)
     if isinstance(X, (list, tuple)) or isinstance(mask, (list, tuple)):
         return _of_list(X, W, FeatureOptions(fn, mask, causal), backend)
@@ -97,6 +105,34 @@ def raf_features(
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
     return phi if isinstance(X, Tensor) else phi.detach().numpy()
+
+
+def _plain(X: Any, W: Any) -> Tensor | None:
+    """φ of one text on the CPU with nothing special about it, or None: then all is looked at.
+
+    The checks of a short text, and its way through Python, take as long as its features.
+    """
+    if not (type(X) is type(W) is Tensor and X.is_cpu and W.is_cpu) or not quiet():
+        return None
+    if X.layout is not W.layout or X.layout is not strided or X.is_nested or W.is_nested:
+        return None
+    shape, finite = X.shape, _FINITE.get(X.dtype)
+    if len(shape) != 2 or finite is None or compiled.CPU.module is None:
+        return None
+    n, d = shape
+    if W.shape != (d, d) or W.dtype != X.dtype or not 0 < n * n * d <= AT_ONCE:
+        return None
+    if not (X.is_contiguous() and W.is_contiguous()) or X.is_neg() or W.is_neg():
+        return None
+    if (X.requires_grad or W.requires_grad) and torch.is_grad_enabled():
+        return None
+    words, queries = X[None, None], X @ W
+    phi = scaled_dot_product_attention(queries[None, None], words, words)
+    # What is not finite in X or W is so in the queries, or in φ.
+    check = getattr(compiled.CPU.module, finite)
+    if check(queries.data_ptr(), n * d) and check(phi.data_ptr(), n * d):
+        return phi[0, 0]
+    return None
 
 
 @untraced
