@@ -37,6 +37,9 @@ _CURVES = (0.48, 0.0192)
 # Steps of a start to where the score of a word in its own row is largest.
 _OWN_STEPS = 2
 
+# How far starts go the way of their word, in units of the rest of them.
+_AWAY = 0.5
+
 # Bytes that the pairs of a text are kept in, as candidates are met with them.
 _PAIR_BYTES = 12 * 8
 
@@ -273,7 +276,10 @@ class AttentionText(ClosedFormText):
         largest = rising
         for _ in range(_OWN_STEPS):
             largest = torch.nn.functional.normalize(slope + radius * largest @ B, dim=-1)
-        return torch.cat([lead.expand_as(rising), lead + OWN_TURN * rising, largest], 1)
+        starts = torch.cat([lead.expand_as(rising), lead + OWN_TURN * rising, largest], 1)
+        # A row that the word takes over moves by Δ + x_i less its mean.
+        away = torch.nn.functional.normalize(self.X[sites.index] - self.X.mean(0), dim=-1)
+        return torch.nn.functional.normalize(starts, dim=-1) + _AWAY * away[:, None].to(dtype)
 
     @cached_property
     def _lead(self) -> Tensor:
