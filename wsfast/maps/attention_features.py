@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,8 +24,6 @@ from wsfast.engines import choose, compiled
 from wsfast.engines.engine import Engine
 from wsfast.engines.features import TILE, FeatureOptions
 from wsfast.maps.attention import weight_function, weight_tensor, weights_of
-
-_FINITE = {torch.float32: "all_finite32", torch.float64: "all_finite64"}
 
 
 def raf_features(
@@ -110,29 +110,37 @@ def raf_features(
 def _plain(X: Any, W: Any) -> Tensor | None:
     """φ of one text on the CPU with nothing special about it, or None: then all is looked at.
 
-    The checks of a short text, and its way through Python, take as long as its features.
+    The checks of a short text, and its way through Python, take as long as its features: here each
+    look at a tensor is left out that the operations below do themselves.
     """
-    if not (type(X) is type(W) is Tensor and X.is_cpu and W.is_cpu) or not quiet():
-        return None
-    if X.layout is not W.layout or X.layout is not strided or X.is_nested or W.is_nested:
-        return None
-    shape, finite = X.shape, _FINITE.get(X.dtype)
-    if len(shape) != 2 or finite is None or compiled.CPU.module is None:
-        return None
-    n, d = shape
-    if W.shape != (d, d) or W.dtype != X.dtype or not 0 < n * n * d <= AT_ONCE:
-        return None
-    if not (X.is_contiguous() and W.is_contiguous()) or X.is_neg() or W.is_neg():
+    if not (type(X) is type(W) is Tensor and X.is_cpu and W.is_cpu and quiet()):
         return None
     if (X.requires_grad or W.requires_grad) and torch.is_grad_enabled():
         return None
-    words, queries = X[None, None], X @ W
-    phi = scaled_dot_product_attention(queries[None, None], words, words)
-    # What is not finite in X or W is so in the queries, or in φ.
-    check = getattr(compiled.CPU.module, finite)
-    if check(queries.data_ptr(), n * d) and check(phi.data_ptr(), n * d):
-        return phi[0, 0]
+    try:
+        finite = _finite_checks().get(X.dtype)
+        n, d = X.shape
+        if finite is None or W.shape != (d, d) or not 0 < n * n * d <= AT_ONCE:
+            return None
+        if X.is_neg():  # fused attention would miss the sign
+            return None
+        words, queries = X[None, None], X @ W
+        phi = scaled_dot_product_attention(queries[None, None], words, words)
+        # What is not finite in X or W is so in the queries, or in φ.
+        if finite(queries.data_ptr(), n * d) and finite(phi.data_ptr(), n * d):
+            return phi[0, 0] if W.layout is strided else None
+    except (RuntimeError, ValueError):  # another shape, dtype or layout: said below what is wrong
+        pass
     return None
+
+
+@cache
+def _finite_checks() -> dict[torch.dtype, Callable[[int, int], bool]]:
+    """By dtype, whether so many numbers at an address are finite; empty: nothing is compiled."""
+    module = compiled.CPU.module
+    if module is None:
+        return {}
+    return {torch.float32: module.all_finite32, torch.float64: module.all_finite64}
 
 
 @untraced
