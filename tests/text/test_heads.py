@@ -81,6 +81,20 @@ def test_heads_together_before_and_after_the_output_map(name, projected):
     check(text, EXACT.get(name, 1e-11), SITES[:2])
 
 
+@pytest.mark.parametrize("name", ["BERT", "Gemma2"])
+@torch.no_grad()
+def test_changes_of_one_word_may_stand_beside_those_of_others(name):
+    """Rows of changed words, of whatever places are asked for together."""
+    given = LayerInput(layers(name)[1], "residual")
+    at = torch.tensor([[4], [0], [4], [7], [4], [0]])
+    generator = torch.Generator().manual_seed(1)
+    delta = torch.randn(6, 2, 1, given.X.shape[1], dtype=torch.float64, generator=generator)
+    together = given.moves(at, delta)
+    for k in range(6):
+        apart = given.moves(at[k : k + 1], delta[k : k + 1])[0]
+        torch.testing.assert_close(together[k], apart, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_other_rows_alone(name):

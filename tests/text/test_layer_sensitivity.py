@@ -90,6 +90,17 @@ def test_backends_agree_and_a_site_is_no_less_than_its_words():
     assert found[1].delta.shape[-2] == 2
 
 
+def test_a_head_does_not_depend_on_those_searched_beside_it():
+    """Whether they fit into one search or not."""
+    few = {**FEW, "positions": [0, 2, 3]}
+    both = layer_sensitivity("minilm", TEXT, **few)
+    for change in ({"heads": [3]}, {"memory_budget": 1 << 15}):
+        other = layer_sensitivity("minilm", TEXT, **few | change)
+        torch.testing.assert_close(
+            other.per_word[:, -1], both.per_word[:, -1], rtol=1e-6, atol=0, equal_nan=True
+        )
+
+
 def test_heads_together(layer):
     S = layer_sensitivity("minilm", TEXT, layers=[2], perturbation="zero")
     together = layer_sensitivity(
