@@ -13,6 +13,7 @@ from wsfast._interrupt import rows_at_once
 from wsfast._kinks import root
 from wsfast._transforms import values_of
 from wsfast.attention import closed_form
+from wsfast.attention.core import numbers
 from wsfast.attention.rows import Rows
 from wsfast.attention.sites import LeftOut, SiteState
 from wsfast.attention.state import PositionState
@@ -35,9 +36,6 @@ _MORE_STARTS = 4
 # How far a start turns towards an own row that its word alone attends, in units of the radius.
 OWN_TURN = 0.25
 
-# Arrays (n,) in the state of a position.
-_STATE = 16
-
 # Points evaluated together at each position: enough for the products to run at full speed.
 _POINTS = 256
 
@@ -47,8 +45,6 @@ class ClosedFormText(PreparedText):
 
     What is between Δ and what the closed form is given, the map says: `moved`.
     """
-
-    _last: PositionState | None = None  # the state asked for last, where it is small
 
     @property
     @abstractmethod
@@ -99,14 +95,13 @@ class ClosedFormText(PreparedText):
         """State of the positions `index` in float64, for `weight_fn` in place of the own one."""
         if weight_fn is not None and weight_fn != self.weight_fn:
             return self.position_state(self.rows_for(weight_fn), index)
-        # A search, its verification and every change may ask for the same positions.
-        if self._last is None or not torch.equal(index, self._last.index):
-            self._last = None
-            state = self.position_state(self.rows, index)
-            if 4 * _STATE * 8 * self.n * len(index) > self.budget:
-                return state
-            self._last = state
-        return self._last
+        if torch.equal(index, numbers(self.X)):  # asked for by every change and every search
+            return self._state_everywhere
+        return self.position_state(self.rows, index)
+
+    @cached_property
+    def _state_everywhere(self) -> PositionState:
+        return self.position_state(self.rows, numbers(self.X))
 
     # -- changes that are known --------------------------------------------------------------------
 

@@ -29,6 +29,9 @@ from wsfast.search.search import Search
 
 SOFTMAX = WeightFn("softmax")
 
+# Arrays (n,) in the state of a position.
+_STATE = 16
+
 
 class HeadsMap(FeatureMap):
     """Heads of a layer side by side, (B, n, h d_v), or what W_O makes of them, (B, n, d).
@@ -166,6 +169,8 @@ class _OfLayer(PreparedText):
 class HeadText(_OfLayer, ClosedFormText):
     """The text that a layer was captured on, under one of its heads."""
 
+    _last: PositionState | None = None  # the state asked for last, where it is small
+
     @property
     def weight_fn(self) -> WeightFn:
         return SOFTMAX
@@ -186,6 +191,16 @@ class HeadText(_OfLayer, ClosedFormText):
 
     def rows_for(self, weight_fn: WeightFn) -> Rows:
         return self.engine.rows(self.core, self.budget)
+
+    def state(self, index: Tensor, weight_fn: WeightFn | None = None) -> PositionState:
+        # Special tokens are not moved: a search and its verification ask for some positions, twice.
+        if self._last is None or not torch.equal(index, self._last.index):
+            self._last = None
+            state = super().state(index, weight_fn)
+            if 4 * _STATE * 8 * self.n * len(index) > self.budget:
+                return state
+            self._last = state
+        return self._last
 
     def position_state(self, rows: Rows, index: Tensor) -> HeadState:
         return prepare_head(rows, index)
