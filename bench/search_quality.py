@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,11 @@ class Case(NamedTuple):
     name: str
     X: Tensor
     seed: int
+
+    def search(self, **options: Any) -> wsfast.SensitivityResult:
+        """Of all its words."""
+        W = wsfast.random_weights(self.X.shape[1], seed=self.seed)
+        return wsfast.raf_sensitivity(self.X, W=W, **options)
 
 
 def gaussian() -> Iterator[Case]:
@@ -68,10 +73,7 @@ def seek() -> None:
     for case in (*gaussian(), *real()):
         best = torch.tensor(known.get(case.name, [0.0] * len(case.X)), dtype=torch.float64)
         for starts, steps, seed in _EFFORTS:
-            W = wsfast.random_weights(case.X.shape[1], seed=case.seed)
-            found = wsfast.raf_sensitivity(
-                case.X, W=W, seed=seed, starts=starts, max_steps=steps, tol=1e-6
-            )
+            found = case.search(seed=seed, starts=starts, max_steps=steps, tol=1e-6)
             best = torch.maximum(best, found.per_word)
         known[case.name] = [float(f"{value:.6g}") for value in best]
         print(case.name, float(best.max()), flush=True)

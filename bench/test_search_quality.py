@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import wsfast
-
 from . import search_quality
 from .measure import Row
 
@@ -26,8 +24,7 @@ def test_share_of_the_best_known(record, benchmark, threads, texts):
         of_texts.clear()
         of_words.clear()
         for case in cases:
-            W = wsfast.random_weights(case.X.shape[1], seed=case.seed)
-            found = wsfast.raf_sensitivity(case.X, W=W)
+            found = case.search()
             best = known[case.name]
             of_texts.append(float(found.value) / max(best))
             of_words.extend(float(S) / most for S, most in zip(found.per_word, best, strict=True))

@@ -34,6 +34,7 @@ FUNCTIONS = [
 # Around the widest vector: 16 float32 lanes.
 SIZES = range(1, 2 * 16 + 2)
 EPS = {torch.float32: 1.2e-7, torch.float64: 2.3e-16}
+LIMIT = {torch.float32: 2e-4, torch.float64: 1e-9}  # of an evaluation
 
 functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
 
@@ -103,6 +104,18 @@ def test_attention_statistics(level, fn, dtype):
         )
 
 
+def check_evaluation(evaluator, delta, expected, gradient, limit):
+    """Values, by either way, and gradients; below which size values are of no account."""
+    got = evaluator.value_and_gradient(delta)
+    floor = 1e-6 * float(expected.max())
+    assert relative_error(got[0], expected, floor) <= limit
+    size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
+    assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
+    value, _ = evaluator.squared_norms(delta)
+    assert relative_error(value, expected, floor) <= limit
+    return floor
+
+
 @pytest.mark.deep
 @functions
 @dtypes
@@ -110,7 +123,7 @@ def test_evaluation(level, fn, dtype):
     """Values, gradients and rounding sizes, with dominated pairs."""
     from wsfast.attention import closed_form
 
-    limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
+    limit = LIMIT[dtype]
     dominated = 0
     for n, d in [(n, 3) for n in SIZES] + [(5, d) for d in SIZES]:
         X, W = random_text(n, d, n + d)
@@ -121,14 +134,9 @@ def test_evaluation(level, fn, dtype):
         expected, gradient = TORCH.norms(known, 2).value_and_gradient(delta)
         rounded = state(X, W, fn, "native", dtype)
         evaluator = native_evaluator(rounded, 2)
-        got = evaluator.value_and_gradient(delta.to(dtype))
-        floor = 1e-6 * float(expected.max())
-        assert relative_error(got[0], expected, floor) <= limit
-        size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
-        assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
+        floor = check_evaluation(evaluator, delta.to(dtype), expected, gradient, limit)
         _, expected_size = closed_form.squared_norms(rounded, delta.to(dtype))
-        value, size = evaluator.squared_norms(delta.to(dtype))
-        assert relative_error(value, expected, floor) <= limit
+        _, size = evaluator.squared_norms(delta.to(dtype))
         # Where rounding may be all there is of the weights, either size is beyond all others.
         assert torch.equal(size > 1e20, expected_size > 1e20)
         certain = size <= 1e20
@@ -141,7 +149,7 @@ def test_evaluation(level, fn, dtype):
 @pytest.mark.parametrize("within", [False, True])
 def test_heads(level, dtype, within):
     """A head's values, gradients and rounding sizes, of Δ or of what a matrix makes of it."""
-    limit = {torch.float32: 2e-4, torch.float64: 1e-9}[dtype]
+    limit = LIMIT[dtype]
     dominated = 0
     for n, d_k, d in [(n, 3, 5) for n in SIZES] + [(7, d, 34 - d) for d in SIZES]:
         generator = torch.Generator().manual_seed(n + 40 * d_k)
@@ -159,14 +167,9 @@ def test_heads(level, dtype, within):
         expected, gradient = TORCH.norms(known, 2, moves).value_and_gradient(delta)
         rounded = known.to(dtype)
         evaluator = native_evaluator(rounded, 2, moves.to(dtype) if within else None)
-        got = evaluator.value_and_gradient(delta.to(dtype))
-        floor = 1e-6 * float(expected.max())
-        assert relative_error(got[0], expected, floor) <= limit
-        size = gradient.norm(dim=-1, keepdim=True).clamp(min=1e-3 * float(gradient.norm()))
-        assert float(((got[1].double() - gradient) / size).abs().max()) <= 10 * limit
+        floor = check_evaluation(evaluator, delta.to(dtype), expected, gradient, limit)
         _, expected_size = TORCH.squared_norms(rounded, moved.to(dtype))
-        value, size = evaluator.squared_norms(delta.to(dtype))
-        assert relative_error(value, expected, floor) <= limit
+        _, size = evaluator.squared_norms(delta.to(dtype))
         assert relative_error(size, expected_size, floor) <= 10 * limit
     assert dominated > 50
 

@@ -252,11 +252,10 @@ class HeadText(_OfLayer, ClosedFormText):
 
         None: the words are hidden, and their rows stay.
         """
+        if moved is None:
+            return self._after(Sites(at[None]), Change())[0] - self.phi
         (head,) = self.map.heads
         heads = self.map.given.layer.heads.only([head])
-        if moved is None:
-            hidden = torch.zeros(self.n, dtype=torch.bool, device=at.device)
-            return heads.output(hidden.index_fill(0, at, True))[0].double() - self.phi
         split = [one.shape[-1] for one in (heads.keys, heads.values, heads.queries)]
         key, value, query = (by.to(heads.keys) for by in moved[:, head].split(split, -1))
         after = heads.with_rows(

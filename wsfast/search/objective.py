@@ -119,7 +119,32 @@ class Objective(ABC):
         return None
 
 
-class Together(Objective):
+class _Like(Objective):
+    """What is searched in the same way, and in as many dimensions, as another objective."""
+
+    def __init__(self, own: Objective) -> None:
+        self._own = own
+        self.engine, self.more_starts = own.engine, own.more_starts
+        self.momentum = own.momentum
+
+    @property
+    def width(self) -> int:
+        return self._own.width
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._own.dtype
+
+    @property
+    def start_dtype(self) -> torch.dtype:
+        return self._own.start_dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._own.device
+
+
+class Together(_Like):
     """Objectives of as many dimensions, alike but for the number of their places, as one.
 
     Parameters
@@ -129,30 +154,13 @@ class Together(Objective):
     """
 
     def __init__(self, parts: Sequence[Objective]) -> None:
-        self._parts, first = parts, parts[0]
-        self.engine, self.more_starts = first.engine, first.more_starts
-        self.momentum = first.momentum
+        super().__init__(parts[0])
+        self._parts = parts
         self._counts = [part.places for part in parts]
 
     @property
     def places(self) -> int:
         return sum(self._counts)
-
-    @property
-    def width(self) -> int:
-        return self._parts[0].width
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._parts[0].dtype
-
-    @property
-    def start_dtype(self) -> torch.dtype:
-        return self._parts[0].start_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._parts[0].device
 
     def evaluator(self, starts: int) -> Evaluator:
         return _InTurn([part.evaluator(starts) for part in self._parts], self._counts)
@@ -205,7 +213,7 @@ class _InTurn:
         return torch.cat(values), torch.cat(gradients)
 
 
-class Scaled(Objective):
+class Scaled(_Like):
     """An objective of Δ in units of a length of its own at each place.
 
     Parameters
@@ -215,29 +223,12 @@ class Scaled(Objective):
     """
 
     def __init__(self, own: Objective, lengths: Tensor) -> None:
-        self._own, self._lengths = own, lengths
-        self.engine, self.more_starts = own.engine, own.more_starts
-        self.momentum = own.momentum
+        super().__init__(own)
+        self._lengths = lengths
 
     @property
     def places(self) -> int:
         return self._own.places
-
-    @property
-    def width(self) -> int:
-        return self._own.width
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._own.dtype
-
-    @property
-    def start_dtype(self) -> torch.dtype:
-        return self._own.start_dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._own.device
 
     def evaluator(self, starts: int) -> Evaluator:
         return _Scaled(self._own.evaluator(starts), self._lengths.to(self.dtype)[:, None, None])

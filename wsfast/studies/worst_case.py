@@ -209,9 +209,11 @@ def _largest(
 ) -> list[_Found]:
     """The largest that is found, of as many texts together as fit."""
     search = Search(asked.options, asked.balls(sites))
-    every = Sites(sites.at.repeat(len(texts), 1))
-    at_once = len(next(texts[0].parts(every, search))) // len(sites)
-    if sites.words > 1 or min(at_once, len(texts)) < 2:
+    at_once = 1
+    if sites.words == 1 and len(texts) > 1:
+        every = Sites(sites.at.repeat(len(texts), 1))
+        at_once = len(next(texts[0].parts(every, search))) // len(sites)
+    if at_once < 2:
         return [_part_by_part(text, sites, asked, bar) for text in texts]
     groups = math.ceil(len(texts) / at_once)
     at_once = math.ceil(len(texts) / groups)
