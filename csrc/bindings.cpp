@@ -86,6 +86,35 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       },
       py::arg("state"), py::arg("points"), py::arg("threads"),
       py::call_guard<py::gil_scoped_release>());
+  using Bound = BoundRows<T>;
+  bind_fields<Cpu>(
+      m, "bound_rows" + suffix,
+      [](const Bound& rows, int threads) { Cpu::kernels<T>().bound_rows(rows, threads); },
+      field("relu", &Bound::relu), field("proof", &Bound::proof),
+      field("positions", &Bound::positions), field("n", &Bound::n), field("nodes", &Bound::nodes),
+      field("theta", &Bound::theta), field("node", &Bound::node),
+      field("node_alpha", &Bound::node_alpha), field("index", &Bound::index),
+      field("kind", &Bound::kind), field("logit", &Bound::logit), field("scale", &Bound::scale),
+      field("a", &Bound::a), field("inv_b", &Bound::inv_b), field("c2", &Bound::c2),
+      field("lost", &Bound::lost), field("low", &Bound::low), field("high", &Bound::high),
+      field("alpha_low", &Bound::alpha_low), field("alpha_high", &Bound::alpha_high),
+      field("reach", &Bound::reach), field("reach_p", &Bound::reach_p),
+      field("weights", &Bound::weights), field("reach_u", &Bound::reach_u),
+      field("others", &Bound::others), field("own", &Bound::own), field("kappa", &Bound::kappa),
+      field("beta", &Bound::beta), field("gamma", &Bound::gamma), field("nu", &Bound::nu),
+      field("eta", &Bound::eta), field("zeta", &Bound::zeta), field("value", &Bound::value),
+      field("t", &Bound::t), field("u", &Bound::u), field("p", &Bound::p));
+  using BallOf = BoundBall<T>;
+  bind_fields<Cpu>(
+      m, "bound_ball" + suffix,
+      [](const BallOf& ball, int threads) { Cpu::kernels<T>().bound_ball(ball, threads); },
+      field("positions", &BallOf::positions), field("N", &BallOf::N),
+      field("smooth", &BallOf::smooth), field("index", &BallOf::index),
+      field("eigenvalues", &BallOf::eigenvalues), field("words", &BallOf::words),
+      field("scores", &BallOf::scores), field("h", &BallOf::h), field("b", &BallOf::b),
+      field("kappa", &BallOf::kappa), field("nu", &BallOf::nu), field("weight", &BallOf::weight),
+      field("lam", &BallOf::lam), field("value", &BallOf::value), field("x", &BallOf::x),
+      field("by_z", &BallOf::by_z), field("zz", &BallOf::zz), field("by_kappa", &BallOf::by_kappa));
   m.def(
       "substitution_norms",
       [](const State& state, const Tile& tile, int threads) {

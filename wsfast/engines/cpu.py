@@ -11,11 +11,22 @@ from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound.ball import SmoothBall
+from wsfast.bound.certificate import Nodes, RowMaxima
+from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.pairs import Pairs
+from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
 from wsfast.engines.ascent_kernels import NativeFunctional, native_evaluator, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes
 from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+
+# What `bound_rows` is given of the pairs.
+_OF_PAIRS = (
+    "index", "kind", "logit", "scale", "a", "inv_b", "c2", "lost", "low", "high", "alpha_low",
+    "alpha_high", "reach", "reach_p", "reach_u", "others", "own",
+)  # fmt: skip
 
 # For so few words the generator multiplies its numbers itself.
 _FEW = 4
@@ -53,6 +64,53 @@ class Cpu(Engine):
         else:
             take_step(climb, value, gradient, radius)
 
+    def bound_rows(
+        self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
+    ) -> RowMaxima:
+        found = RowMaxima(*(torch.empty_like(pairs.a) for _ in range(4)))
+        given = {
+            **{name: getattr(pairs, name) for name in _OF_PAIRS},
+            **{name: value for name, value in by.named() if name != "lam"},
+            "weights": shape.weights,
+            "node": grid.at,
+            "node_alpha": grid.alpha,
+        }
+        positions, n = pairs.a.shape
+        _launch(
+            "bound_rows",
+            given,
+            found._asdict(),
+            relu=pairs.relu,
+            proof=proof,
+            positions=positions,
+            n=n,
+            nodes=len(grid.at),
+            theta=shape.theta,
+        )
+        return found
+
+    def bound_ball(
+        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float
+    ) -> SmoothBall:
+        each, vector = torch.empty_like(lam), torch.empty_like(form.b)
+        found = SmoothBall(
+            lam.clone(), each, vector, torch.empty_like(vector), *(each.clone() for _ in range(2))
+        )
+        given = {
+            "index": index,
+            "eigenvalues": shape.eigenvalues,
+            "words": shape.words,
+            "scores": shape.scores,
+            "h": form.h,
+            "b": form.b,
+            "kappa": form.kappa,
+            "nu": form.nu,
+            "weight": form.weight,
+        }
+        positions, N = form.b.shape
+        _launch("bound_ball", given, found._asdict(), positions=positions, N=N, smooth=smooth)
+        return found
+
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
     ) -> NativeTiles:
@@ -78,6 +136,16 @@ class Cpu(Engine):
 
     def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
         return _row_bytes(n, d)
+
+
+def _launch(
+    kernel: str, given: dict[str, Tensor], found: dict[str, Tensor], **numbers: float
+) -> None:
+    """A kernel of the bound, on tensors of one floating dtype."""
+    held = {name: value.contiguous() for name, value in given.items()} | found
+    like = next(iter(found.values()))
+    addresses = {name: value.data_ptr() for name, value in held.items()}
+    compiled.kernels(like.device).launch(kernel, **addresses, **numbers, dtype=like.dtype)
 
 
 def _random_rows(cols: int) -> int:

@@ -23,6 +23,12 @@ from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound import ball, certificate
+from wsfast.bound.ball import SmoothBall
+from wsfast.bound.certificate import Nodes, RowMaxima
+from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.pairs import Pairs
+from wsfast.bound.shape import Shape
 from wsfast.engines.features import FeatureOptions, by_definition, by_pytorch
 from wsfast.engines.substitution_kernels import Workspace
 
@@ -218,6 +224,18 @@ class Engine:
         onto = ((outwards >= 0) & (length >= 0.999 * radius)) | (now > radius)
         moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
         climb.trial = torch.where(norm > 0, moved, delta).flatten(-2)
+
+    def bound_rows(
+        self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
+    ) -> RowMaxima:
+        """See `certificate.row_maxima`."""
+        return certificate.row_maxima(pairs, shape, by, grid, proof=proof)
+
+    def bound_ball(
+        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float
+    ) -> SmoothBall:
+        """See `ball.smooth_ball`."""
+        return ball.smooth_ball(index, shape, form, lam, smooth)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

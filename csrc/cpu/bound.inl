@@ -1,0 +1,324 @@
+// The largest f_j - Q_j of every row of the bound (wsfast/bound/certificate.py has the theorem, and
+// this in PyTorch); part of kernels.inl.
+namespace wsfast {
+namespace {
+
+enum PairKind : std::uint8_t { kPlain = 0, kDominated = 1, kAlone = 2, kNeutral = 3 };
+
+// max s x - c x^2 over |x| <= reach, given 1/(2c) or, for c = 0, a huge number in its place.
+template <typename T>
+struct Parabola {
+  T curve, half, reach;
+  Parabola(T c, T most) : curve(c), half(c > T(0) ? T(0.5) / c : kHuge), reach(most) {}
+  T place(T s) const {
+    const T top = s * half;
+    return top > reach ? reach : top < -reach ? -reach : top;
+  }
+  T value(T s) const {
+    const T x = place(s);
+    return x * (s - curve * x);
+  }
+  static constexpr T kHuge = sizeof(T) == 8 ? T(1e300) : T(1e30);
+};
+
+// A pair with its multipliers.
+template <typename T>
+struct BoundPair {
+  T logit, scale, a, c2, inv_b, low, high, alpha_low, alpha_high;
+  T beta, gamma, mu, eta, zeta;
+  Parabola<T> u, p;
+};
+
+template <typename T>
+struct AtNode {
+  T t, q, slope;  // the slope of u
+};
+
+template <typename T>
+AtNode<T> at_node(const BoundPair<T>& pair, T g, T alpha, T* value) {
+  const T t = pair.scale * g - pair.logit, q = alpha - pair.a, bend = 2 * q * alpha * pair.inv_b;
+  const T slope = bend - pair.gamma - pair.eta * t;
+  *value = q * q * pair.c2 + alpha * alpha - pair.beta * t - pair.mu * t * t + pair.u.value(slope) +
+           pair.p.value(-(bend + pair.zeta));
+  return {t, q, slope};
+}
+
+// What a function may exceed the larger of its values at two neighbouring nodes by.
+template <bool kRelu, typename T>
+T between(const BoundPair<T>& pair, T g0, T g1, T alpha0, T alpha1, const AtNode<T>& at0,
+          const AtNode<T>& at1) {
+  const T h = (g1 - g0) * (g1 - g0) / 8, h_t = (at1.t - at0.t) * (at1.t - at0.t) / 8;
+  T slope, rising, falling;
+  if constexpr (kRelu) {
+    const T from0 = T(1) / (T(1) + larger(g0, T(0)));
+    slope = g1 > T(0) ? from0 * from0 : T(0);
+    rising = T(0);
+    falling = 2 * slope * from0;
+  } else {
+    const T ends = larger(alpha0 * (1 - alpha0), alpha1 * (1 - alpha1));
+    slope = (alpha0 <= T(0.5) && alpha1 >= T(0.5) ? T(0.25) : ends) * T(1 + 1e-12);
+    rising = slope * larger(1 - 2 * alpha0, T(0));
+    falling = slope * larger(2 * alpha1 - 1, T(0));
+  }
+  const T down = falling * larger(at1.q * pair.c2 + alpha1, T(0)) +
+                 rising * larger(-(at0.q * pair.c2 + alpha0), T(0));
+  const T most = larger(absolute(alpha1 + at1.q), absolute(alpha0 + at0.q));
+  const T e = h * 2 * pair.inv_b * (larger(rising, falling) * most + 2 * slope * slope);
+  const T steep = (larger(absolute(at0.slope), absolute(at1.slope)) + e) * pair.u.half;
+  return 2 * h * down + 2 * h_t * pair.mu + (smaller(steep, pair.u.reach) + pair.p.reach) * e;
+}
+
+constexpr Index kNodes = 64;  // worked on together
+
+template <bool kRelu, bool kProof, typename T>
+void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
+  T values[kNodes + 1], more[kNodes];
+  T best = T(kMinusInfinity), where = T(0);
+  for (Index first = 0; first + 1 < in.nodes; first += kNodes) {
+    const Index count = smaller(kNodes, in.nodes - 1 - first);
+    const T *node = in.node + first, *alpha = in.node_alpha + first;
+    const auto g_at = [&](Index m) { return smaller(larger(node[m], pair.low), pair.high); };
+    const auto alpha_at = [&](Index m) {
+      return smaller(larger(alpha[m], pair.alpha_low), pair.alpha_high);
+    };
+#pragma omp simd
+    for (Index m = 0; m < count; ++m) {
+      T ends[2];
+      const AtNode<T> at0 = at_node(pair, g_at(m), alpha_at(m), ends);
+      if constexpr (kProof) {
+        const AtNode<T> at1 = at_node(pair, g_at(m + 1), alpha_at(m + 1), ends + 1);
+        more[m] = larger(ends[0], ends[1]) + between<kRelu>(pair, g_at(m), g_at(m + 1), alpha_at(m),
+                                                            alpha_at(m + 1), at0, at1);
+      }
+      values[m] = ends[0];
+    }
+    Index all = count;
+    if (!kProof && first + kNodes + 1 >= in.nodes)  // the last node of all
+      at_node(pair, g_at(count), alpha_at(count), values + all++);
+    const T* found = kProof ? more : values;
+    const T most = largest_of_row(found, all);
+    if (most > best) {
+      best = most;
+      where = g_at(first_place_of(most, found, all));
+    }
+  }
+  in.value[k] = best;
+  if constexpr (!kProof) {
+    const T t = pair.scale * where - pair.logit;
+    const T weight = larger(where, T(0));
+    const T alpha = kRelu ? weight / (1 + weight) : T(1) / (1 + exp_of(-where));
+    const T bend = 2 * (alpha - pair.a) * alpha * pair.inv_b;
+    in.t[k] = t;
+    in.u[k] = pair.u.place(bend - pair.gamma - pair.eta * t);
+    in.p[k] = pair.p.curve > T(0) ? pair.p.place(-(bend + pair.zeta)) : T(0);
+  }
+}
+
+// The larger of two points (attention or not), of a row that t does not move.
+template <typename T>
+void still_row(const BoundRows<T>& in, Index k, const T* base, const T* bend, T gamma, T zeta,
+               const Parabola<T>& u, const Parabola<T>& p) {
+  T best = T(kMinusInfinity);
+  for (int c = 0; c < 2; ++c) {
+    const T slope = bend[c] - gamma, of_p = -(bend[c] + zeta);
+    const T value = base[c] + u.value(slope) + p.value(of_p);
+    if (!(value > best)) continue;
+    best = value;
+    in.u[k] = u.place(slope);
+    in.p[k] = p.curve > T(0) ? p.place(of_p) : T(0);
+  }
+  in.value[k] = best;
+  in.t[k] = T(0);
+}
+
+template <bool kRelu, bool kProof, typename T>
+void bound_position(const BoundRows<T>& in, Index position) {
+  const Index n = in.n, i = in.index[position];
+  const T reach_u = in.reach_u[position], kappa = in.kappa[position], omega = kappa * in.theta;
+  for (Index j = 0; j < n; ++j) {
+    const Index k = position * n + j;
+    const auto kind = static_cast<PairKind>(in.kind[k]);
+    const Parabola<T> u(in.nu[k], reach_u);
+    T reach = in.reach[j], lost = in.lost[k];
+    if (j == i) {
+      const T base[2] = {in.others[position], in.own[position]}, bend[2] = {T(0), T(2)};
+      lost = in.reach_p[j];
+      still_row(in, k, base, bend, in.gamma[k], in.zeta[k], u, Parabola<T>(omega, lost));
+    } else if (kind == kNeutral) {
+      in.value[k] = in.t[k] = in.u[k] = in.p[k] = T(0);
+      continue;
+    } else if (kind == kAlone) {
+      const T a = in.a[k], c2 = in.c2[k];
+      const T base[2] = {a * a * c2, (1 - a) * (1 - a) * c2 + 1}, bend[2] = {T(0), 2 * (1 - a)};
+      still_row(in, k, base, bend, in.gamma[k], in.zeta[k], u, Parabola<T>(T(0), lost));
+    } else {
+      const BoundPair<T> pair{in.logit[k],
+                              in.scale[k],
+                              in.a[k],
+                              in.c2[k],
+                              in.inv_b[k],
+                              in.low[k],
+                              in.high[k],
+                              in.alpha_low[k],
+                              in.alpha_high[k],
+                              in.beta[k],
+                              in.gamma[k],
+                              kappa * in.weights[j],
+                              in.eta[k],
+                              in.zeta[k],
+                              u,
+                              Parabola<T>(kind == kPlain ? omega : T(0), lost)};
+      moving_row<kRelu, kProof>(in, pair, k);
+    }
+    if constexpr (kProof) {  // the size of the terms
+      const bool own = j == i;
+      const T mu = own ? T(0) : kappa * in.weights[j], bend = own ? T(2) : 2 * in.inv_b[k];
+      const T beta = own ? T(0) : absolute(in.beta[k]), eta = own ? T(0) : absolute(in.eta[k]);
+      const T base = own ? in.others[position] + in.own[position] : 2 * in.c2[k] + 1;
+      in.t[k] = base + beta * reach + mu * reach * reach +
+                (bend + absolute(in.gamma[k]) + eta * reach) * reach_u +
+                in.nu[k] * reach_u * reach_u + (bend + absolute(in.zeta[k])) * lost +
+                (own || kind == kPlain ? omega * lost * lost : T(0));
+      in.u[k] = in.p[k] = T(0);
+    }
+  }
+}
+
+template <typename T>
+void bound_rows(const BoundRows<T>& in, int threads) {
+  for_rows(in.positions, 16 * in.n * in.nodes, threads, [&](Index position) {
+    if (in.relu)
+      in.proof ? bound_position<true, true>(in, position)
+               : bound_position<true, false>(in, position);
+    else
+      in.proof ? bound_position<false, true>(in, position)
+               : bound_position<false, false>(in, position);
+  });
+}
+
+// ---- the ball
+
+// Sums over the eigenbasis of products of z, h, y and b with K's diagonal part, and what follows
+// for K = diagonal - V N V^T, V = [z h y], by Woodbury's identity.
+template <typename T>
+struct BallAt {
+  T A[3][3];  // (N^-1 - V^T diagonal^-1 V)^-1
+  T c[3];     // A V^T diagonal^-1 b
+  T with_z[3], with_y[3];
+  T size;  // |x|^2 + smooth tr K^-1
+  bool positive;
+};
+
+template <typename T>
+BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
+  const Index N = in.N, i = in.index[p];
+  const T *z = in.words + i * N, *y = in.scores + i * N, *h = in.h + p * N, *b = in.b + p * N;
+  const T *L = in.eigenvalues, kappa = in.kappa[p];
+  T zz = 0, zh = 0, hh = 0, zy = 0, hy = 0, yy = 0, zb = 0, hb = 0, yb = 0, bb = 0, trace = 0;
+  T zz2 = 0, zh2 = 0, hh2 = 0, zy2 = 0, hy2 = 0, yy2 = 0, zb2 = 0, hb2 = 0, yb2 = 0, negative = 0;
+#pragma omp simd reduction(+ : zz, zh, hh, zy, hy, yy, zb, hb, yb, bb, trace, zz2, zh2, hh2, zy2, \
+                               hy2, yy2, zb2, hb2, yb2, negative)
+  for (Index k = 0; k < N; ++k) {
+    const T left = lam - kappa * L[k], by = T(1) / (left == T(0) ? T(1e-30) : left);
+    const T zk = z[k] * by, hk = h[k] * by, yk = y[k] * by, bk = b[k] * by;
+    trace += by;
+    negative += left < T(0) ? T(1) : T(0);
+    zz += z[k] * zk, zh += z[k] * hk, hh += h[k] * hk, zy += z[k] * yk, hy += h[k] * yk;
+    yy += y[k] * yk, zb += zk * b[k], hb += hk * b[k], yb += yk * b[k];
+    zz2 += zk * zk, zh2 += zk * hk, hh2 += hk * hk, zy2 += zk * yk, hy2 += hk * yk;
+    yy2 += yk * yk, zb2 += zk * bk, hb2 += hk * bk, yb2 += yk * bk, bb += bk * bk;
+  }
+  const T s00 = -zz, s01 = 2 - zh, s11 = -4 * in.nu[p] - hh, s02 = -zy, s12 = -hy,
+          s22 = -1 / in.weight[p] - yy;
+  const T c00 = s11 * s22 - s12 * s12, c01 = s02 * s12 - s01 * s22, c02 = s01 * s12 - s02 * s11,
+          c11 = s00 * s22 - s02 * s02, c12 = s01 * s02 - s00 * s12, c22 = s00 * s11 - s01 * s01;
+  const T determinant = s00 * c00 + s01 * c01 + s02 * c02, inv = 1 / determinant;
+  BallAt<T> at{{{c00 * inv, c01 * inv, c02 * inv},
+                {c01 * inv, c11 * inv, c12 * inv},
+                {c02 * inv, c12 * inv, c22 * inv}}};
+  const T along_b[3] = {zb, hb, yb}, along_z[3] = {zz, zh, zy}, along_y[3] = {zy, hy, yy};
+  const T second[3][3] = {{zz2, zh2, zy2}, {zh2, hh2, hy2}, {zy2, hy2, yy2}};
+  const T b2[3] = {zb2, hb2, yb2};
+  for (int r = 0; r < 3; ++r)
+    for (int q = 0; q < 3; ++q) {
+      at.c[r] += at.A[r][q] * along_b[q];
+      at.with_z[r] += at.A[r][q] * along_z[q];
+      at.with_y[r] += at.A[r][q] * along_y[q];
+      trace += at.A[r][q] * second[r][q];
+    }
+  T length = bb;
+  for (int r = 0; r < 3; ++r) {
+    length += 2 * at.c[r] * b2[r];
+    for (int q = 0; q < 3; ++q) length += at.c[r] * at.c[q] * second[r][q];
+  }
+  at.size = T(0.25) * length + in.smooth * trace;
+  // Signs of the pivots, from the last corner up; N^-1 has two negative eigenvalues.
+  const int below = (s22 < T(0)) + (c00 * s22 < T(0)) + (determinant * c00 < T(0));
+  at.positive = below + static_cast<int>(negative) == 2;
+  return at;
+}
+
+template <typename T>
+void ball_of(const BoundBall<T>& in, Index p) {
+  constexpr int kSeek = 40;
+  const Index N = in.N, i = in.index[p];
+  const T *z = in.words + i * N, *y = in.scores + i * N, *h = in.h + p * N, *b = in.b + p * N;
+  const T *L = in.eigenvalues, kappa = in.kappa[p];
+  // Below the third largest of its diagonal, K has a negative eigenvalue.
+  T low = N > 2 ? larger(kappa * L[N - 3], T(0)) : T(0), at_low = 0, at_high = 0;
+  const T z2 = dot(z, z, N), h2 = dot(h, h, N), y2 = dot(y, y, N);
+  T high = kappa * L[N - 1] + in.nu[p] * z2 + root(z2 * h2) + in.weight[p] * y2 +
+           root(dot(b, b, N)) + 2 * in.smooth * N + T(1e-9);
+  const T start = in.lam[p];
+  T lam = start > low && start < high ? start : T(0.5) * (low + high);
+  BallAt<T> at = ball_at(in, p, lam);
+  // 1 / |x| is almost linear in lambda; 0 where K is not positive definite.
+  for (int seek = 0; seek < kSeek; ++seek) {
+    const T found = at.positive && at.size > T(0) ? 1 / root(at.size) : T(0);
+    if (found > T(0) && absolute(found - 1) < T(1e-3)) break;
+    if (found >= T(1))
+      high = lam, at_high = found;
+    else
+      low = lam, at_low = found;
+    T next = T(0.5) * (low + high);
+    if (at_low > T(0) && at_high > T(0))
+      next = low + (1 - at_low) / (at_high - at_low) * (high - low);
+    else if (at_high > T(0))  // towards the pole, as far as it must be
+      next = larger(lam - 2 * (lam - low) * (1 - 1 / found), lam - T(0.05) * lam);
+    else if (at_low > T(0))
+      next = smaller(lam + T(0.05) * lam, T(0.5) * (low + high));
+    if (seek % 4 == 3 || !(next > low && next < high)) next = T(0.5) * (low + high);
+    if (seek == kSeek - 1) next = high;
+    lam = next;
+    at = ball_at(in, p, lam);
+  }
+  in.lam[p] = lam;
+  T *x = in.x + p * N, *by_z = in.by_z + p * N;
+  T bx = 0, zz = 0, moments = 0, yx = 0, yy = 0;
+  const T *c = at.c, *e = at.with_z, *f = at.with_y;
+#pragma omp simd reduction(+ : bx, zz, moments, yx, yy)
+  for (Index k = 0; k < N; ++k) {
+    const T left = lam - kappa * L[k], by = T(1) / (left == T(0) ? T(1e-30) : left);
+    const T xk = T(0.5) * by * (b[k] + c[0] * z[k] + c[1] * h[k] + c[2] * y[k]);
+    const T zk = by * (z[k] + e[0] * z[k] + e[1] * h[k] + e[2] * y[k]);
+    const T yk = by * (y[k] + f[0] * z[k] + f[1] * h[k] + f[2] * y[k]);
+    const T inner =
+        at.A[0][0] * z[k] * z[k] + at.A[1][1] * h[k] * h[k] + at.A[2][2] * y[k] * y[k] +
+        2 * (at.A[0][1] * z[k] * h[k] + at.A[0][2] * z[k] * y[k] + at.A[1][2] * h[k] * y[k]);
+    x[k] = xk, by_z[k] = zk;
+    bx += b[k] * xk, zz += z[k] * zk, yx += y[k] * xk, yy += y[k] * yk;
+    moments += L[k] * (xk * xk + in.smooth * by * (1 + by * inner));
+  }
+  in.value[p] = at.positive ? lam + T(0.5) * bx : -T(kMinusInfinity);
+  in.zz[p] = zz;
+  const T D = in.weight[p] / larger(kappa, T(1e-30));
+  in.by_kappa[p] = moments - D * (yx * yx + in.smooth * yy);
+}
+
+template <typename T>
+void bound_ball(const BoundBall<T>& in, int threads) {
+  for_rows(in.positions, 200 * in.N, threads, [&](Index p) { ball_of(in, p); });
+}
+
+}  // namespace
+}  // namespace wsfast

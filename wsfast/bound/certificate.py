@@ -1,0 +1,273 @@
+r"""A proof from above: no change of one word moves attention by more than this.
+
+Theorem
+-------
+Row j ≠ i of attention changes, as word i moves by Δ with ‖Δ‖ ≤ 1 (lengths in the units of `Pairs`),
+by q c_j + α u⃗, where |u⃗| ≤ 1, α is its new attention to word i, a the old one and q = α - a. So
+
+    f_j = |q c_j + α u⃗|²  ≤  q² |c_j|² + α² + κ (u - p_j),     κ = 2 q α / b_j,  b_j = 1 - a,
+
+where α depends on t_j = y_j·Δ alone, u = z·Δ is the same for all rows, and p_j = π_j·Δ. The own row
+is a mean of the words less φ_i, hence f_i ≤ max(others, own + 2 (u - p_i)). For *any* numbers β, γ,
+ζ, η (one of each for every row), ν ≥ 0, κ_i ≥ 0 and the quadratic forms
+
+    Q_j = β_j t_j + γ_j u + ζ_j p_j + μ_j t_j² + ν_j u² + η_j t_j u + ω p_j²,
+
+μ_j = κ_i D_j, μ_i = 0 and ω = κ_i θ, it holds that
+
+    Σ_j f_j  ≤  Σ_j h_j + max_{‖Δ‖ ≤ 1} Σ_j Q_j(Δ),     h_j = max_{t, u, p} (f_j - Q_j),
+
+the maxima over |t| ≤ |y_j|, |u| ≤ |z|, |p| ≤ |π_j|: the left side is the right one without its
+maxima. How good the numbers are decides how tight the bound is, never whether it holds.
+
+Rows
+----
+For given t the maxima over u and p are those of parabolas, P_u(B) = max_u (B u - ν u²) with
+B = κ - γ - η t, and P_p(C) = max_p (C p - ω p²), C = -(κ + ζ): convex, with slopes of at most |z| and
+|π_j|. Over t there is a grid. On an interval of length h between two of its nodes a function w
+exceeds the larger of its values there by at most h²/8 sup(-w'')₊; κ differs from its chord by at
+most e = h²/8 sup |κ''|, and P_u, P_p of it by at most their slopes times e. So
+
+    h_j ≤ max over the nodes + h²/8 (sup(-w'')₊ + 2 μ) + (L_u + L_p) e,     w = q² |c_j|² + α²,
+
+where the suprema follow from α being monotone: α'' = α' (1 - 2α), α' = α (1 - α) for softmax, and
+α' = (1 + g)⁻², α'' = -2 (1 + g)⁻³ for ReLU, in g = (logit + t) / scale.
+
+Ball
+----
+Σ_j Q_j = ΔᵀMΔ + bᵀΔ, and in coordinates x of Δ in the eigenbasis of the shared shape
+
+    M = κ_i (diag L - D_i y_i y_iᵀ) + ν̄ z zᵀ + ½ (h zᵀ + z hᵀ),    h = Σ η_j y_j,  ν̄ = Σ ν_j.
+
+For any λ ≥ 0 with K = λ I - M ≻ 0 the maximum is at most λ + ¼ bᵀK⁻¹b. K = diag - V N Vᵀ with
+V = [z h y_i]; it is positive definite where diag and N⁻¹ - Vᵀ diag⁻¹ V have together as many
+negative eigenvalues as N⁻¹, which are two (Haynsworth). That is checked for (1 - 10⁻⁸) λ and with
+a bound of what rounding does to the 3 × 3 matrix, so K ⪰ 10⁻⁸ λ I, and for any x
+
+    ¼ bᵀK⁻¹b  ≤  bᵀx - xᵀKx + |b - 2Kx|² / (4 · 10⁻⁸ λ):
+
+an error of what solved K x = ½ b costs tightness alone. What the eigenbasis itself is off by is
+measured (`Shape`), and added.
+
+Rounding
+--------
+All is computed in float64, and 32 (D + n) ε times the sizes of all terms is added: an analysis of
+the first order, not interval arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wsfast.bound.form import Form, Multipliers, form_of
+from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs
+from wsfast.bound.shape import Shape
+
+EPS = torch.finfo(torch.float64).eps
+_SURE = 1e-8  # λ is more than large enough by this share of it
+
+# Shares by which λ grows until K surely is positive definite.
+_GROW = (*[5e-7] * 2, *[5e-4] * 20, *[0.2] * 400)
+
+
+class Nodes(NamedTuple):
+    """A grid of the log-odds or, for ReLU, of g: ascending, and the attention there."""
+
+    at: Tensor  # (G,)
+    alpha: Tensor  # (G,)
+
+
+class RowMaxima(NamedTuple):
+    """The largest f_j - Q_j of every row, (P, n) each."""
+
+    value: Tensor
+    # Where it is attained; of a proof: the size of its terms, and nothing.
+    t: Tensor
+    u: Tensor
+    p: Tensor
+
+
+def nodes(pairs: Pairs, step: float, growth: float) -> Nodes:
+    """Nodes from the lowest to the highest that a pair can reach, `step` apart where α bends."""
+    moved = pairs.kind < ALONE
+    ends = torch.stack([pairs.low, pairs.high])[:, moved].abs()
+    far = max(1.0, float(ends.max()) if ends.numel() else 1.0) * (1 + 1e-9)
+    # α of ReLU bends next to 0 alone, where g is of the order of 1.
+    step, dense = (0.2 * step, 2.0) if pairs.relu else (step, 7.0)
+    at = [k * step for k in range(int(dense / step) + 1)]
+    while at[-1] < far:
+        at.append(at[-1] + step)
+        step *= growth
+    half = torch.tensor(at, dtype=torch.float64)
+    both = torch.cat([-half[1:].flip(0), half])
+    if pairs.relu:
+        return Nodes(both, torch.where(both > 0, both / (1 + both), 0.0))
+    return Nodes(both, both.sigmoid())
+
+
+def row_maxima(
+    pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
+) -> RowMaxima:
+    """h_j of all pairs; with `proof` never below the supremum, else at the nodes alone."""
+    each = [
+        _of_position(pairs.select(keep), shape, by.select(keep), grid, proof=proof)
+        for keep in torch.arange(len(pairs.index), device=pairs.index.device).split(1)
+    ]
+    return RowMaxima(*(torch.cat(column) for column in zip(*each, strict=True)))
+
+
+def _of_position(
+    pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
+) -> RowMaxima:
+    """Of one position, P = 1; arrays (n, G)."""
+    (i,) = pairs.index.tolist()
+
+    def column(x: Tensor) -> Tensor:
+        return x[0, :, None]
+
+    gamma, nu, eta, zeta = map(column, (by.gamma, by.nu, by.eta, by.zeta))
+    mu = (by.kappa * shape.weights)[:, None]
+    a, c2, inv_b = map(column, (pairs.a, pairs.c2, pairs.inv_b))
+    scale, logit, lost = map(column, (pairs.scale, pairs.logit, pairs.lost))
+    kind, reach_u = column(pairs.kind), pairs.reach_u[0]
+    # Of other pairs than plain ones the worst p' is taken.
+    omega = torch.where(kind == PLAIN, by.kappa * shape.theta, 0.0)
+    alone = kind == ALONE
+
+    node, at_node = (x.expand(len(a), -1) for x in grid)
+    g = torch.minimum(torch.maximum(node, column(pairs.low)), column(pairs.high))
+    alpha = torch.minimum(
+        torch.maximum(at_node, column(pairs.alpha_low)), column(pairs.alpha_high)
+    )
+    # Attention that is 0 or 1, whatever t: at the first node and at all others.
+    steps = (torch.arange(g.shape[1], device=g.device) > 0).to(a.dtype)
+    alpha = torch.where(alone, steps, alpha)
+    t = torch.where(alone, 0.0, scale * g - logit)
+    q = alpha - a
+    kappa = 2 * q * alpha * inv_b
+    B, C = kappa - gamma - eta * t, -(kappa + zeta)
+    u, by_u = _parabola(B, nu, reach_u)
+    p, by_p = _parabola(C, omega, lost)
+    value = q * q * c2 + alpha * alpha - column(by.beta) * t - mu * t * t + by_u + by_p
+    best, where = value.max(1)
+    if proof:
+        more = _between(pairs.relu, g, t, alpha, q, B, c2, inv_b, mu, nu, reach_u, lost)
+        more = torch.where(alone, 0.0, more)
+        best = (torch.maximum(value[:, 1:], value[:, :-1]) + more).amax(1)
+        largest = pairs.reach
+        size = 2 * pairs.c2[0] + 1 + by.beta[0].abs() * largest + mu[:, 0] * largest.square()
+        size = size + (2 * inv_b[:, 0] + by.gamma[0].abs() + by.eta[0].abs() * largest) * reach_u
+        size = size + by.nu[0] * reach_u**2 + (2 * inv_b[:, 0] + by.zeta[0].abs()) * pairs.lost[0]
+        found = [best, size + omega[:, 0] * pairs.lost[0].square(), size * 0, size * 0]
+    else:
+        found = [best, *(x.gather(1, where[:, None])[:, 0] for x in (t, u, p))]
+        found[3] = found[3].masked_fill(pairs.kind[0] != PLAIN, 0.0)
+    found = [x.masked_fill(pairs.kind[0] == NEUTRAL, 0.0) for x in found]
+
+    # The own row: two points.
+    kappa = a.new_tensor([0.0, 2.0])
+    u, by_u = _parabola(kappa - by.gamma[0, i], by.nu[0, i], reach_u)
+    p, by_p = _parabola(
+        -(kappa + by.zeta[0, i]), by.kappa * shape.theta, pairs.reach_p[i]
+    )
+    value = torch.stack([pairs.others[0], pairs.own[0]]) + by_u + by_p
+    which = int(value.argmax())
+    own = [value[which], value[which] * 0, u[which], p[which]]
+    if proof:
+        own[1] = pairs.others[0] + pairs.own[0] + (2 + by.zeta[0, i].abs()) * pairs.reach_p[i]
+        own[1] = own[1] + (2 + by.gamma[0, i].abs()) * reach_u + by.nu[0, i] * reach_u**2
+        own[1] = own[1] + by.kappa[0] * shape.theta * pairs.reach_p[i].square()
+    for values, value in zip(found, own, strict=True):
+        values[i] = value
+    return RowMaxima(*(x[None] for x in found))
+
+
+def _parabola(slope: Tensor, curve: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Where s x - c x² is largest over |x| ≤ reach, and how large; c ≥ 0."""
+    top = torch.where(curve > 0, slope / (2 * curve.clamp(min=1e-300)), slope * 1e300)
+    x = torch.minimum(torch.maximum(top, -reach), reach)
+    return x, x * (slope - curve * x)
+
+
+def _between(
+    relu: bool, g: Tensor, t: Tensor, alpha: Tensor, q: Tensor, B: Tensor, c2: Tensor,
+    inv_b: Tensor, mu: Tensor, nu: Tensor, reach_u: Tensor, lost: Tensor,
+) -> Tensor:  # fmt: skip
+    """What f_j - Q_j may exceed the larger of its values at neighbouring nodes by, (n, G - 1)."""
+    before, after = alpha[:, :-1], alpha[:, 1:]
+    h, h_t = ((x[:, 1:] - x[:, :-1]).square() / 8 for x in (g, t))
+    if relu:
+        from_0 = 1 / (1 + g[:, :-1].clamp(min=0))
+        slope = torch.where(g[:, 1:] > 0, from_0.square(), 0.0)
+        rising, falling = torch.zeros_like(slope), 2 * slope * from_0
+    else:
+        ends = torch.maximum(before * (1 - before), after * (1 - after))
+        slope = torch.where((before <= 0.5) & (after >= 0.5), 0.25, ends) * (1 + 1e-12)
+        rising = slope * (1 - 2 * before).clamp(min=0)  # α'' upwards
+        falling = slope * (2 * after - 1).clamp(min=0)
+    q0, q1 = q[:, :-1], q[:, 1:]
+    down = falling * (q1 * c2 + after).clamp(min=0) + rising * (-(q0 * c2 + before)).clamp(min=0)
+    largest = torch.maximum((before + q0).abs(), (after + q1).abs())
+    bend = 2 * inv_b * (torch.maximum(rising, falling) * largest + 2 * slope.square())
+    e = h * bend
+    steep = (torch.maximum(B[:, 1:].abs(), B[:, :-1].abs()) + e) / (2 * nu.clamp(min=1e-300))
+    return 2 * h * down + 2 * h_t * mu + (torch.minimum(steep, reach_u) + lost) * e
+
+
+class Ball(NamedTuple):
+    """max ΔᵀMΔ + bᵀΔ, and where a relaxation attains it."""
+
+    value: Tensor  # (P,)
+    x: Tensor  # (P, N)
+
+
+def ball_maximum(pairs: Pairs, shape: Shape, by: Multipliers) -> Ball:
+    """The second term of the theorem, by a proof that starts at λ; inf where none is found."""
+    form = form_of(pairs, shape, by)
+    lam, sure = by.lam, _surely_positive(form, by.lam)
+    for share in _GROW:
+        if bool(sure.all()):
+            break
+        lam = torch.where(sure, lam, lam * (1 + share))
+        sure = sure | _surely_positive(form, lam)
+    x = 0.5 * form.at(lam).solve(form.b)
+    Kx = lam[:, None] * x - form.times(x)
+    rounding = 4 * x.shape[1] * EPS * (form.b.norm(dim=1) + (lam + form.size) * x.norm(dim=1))
+    rest = (form.b - 2 * Kx).norm(dim=1) + rounding
+    value = lam + (form.b * x).sum(1) - (x * Kx).sum(1) + rest.square() / (4 * _SURE * lam)
+    value = value + shape.error_of(by, form.b, lam, pairs.index)
+    return Ball(torch.where(sure & value.isfinite(), value, torch.inf), x)
+
+
+def _surely_positive(form: Form, lam: Tensor) -> Tensor:
+    """Whether (1 - 10⁻⁸) λ I - M is positive definite, beyond what rounding does."""
+    size = lam[:, None] + form.diagonal
+    left = (1 - _SURE) * lam[:, None] - form.diagonal
+    apart = (left.abs() > 8 * EPS * size).all(1)
+    left = torch.where(left == 0, EPS, left)
+    small = form.inverse - (form.V / left[:, None]) @ form.V.mT
+    share = form.V.shape[2] * EPS + 8 * EPS * size / left.abs()
+    V = form.V.abs()
+    error = (V * (share / left.abs())[:, None]) @ V.mT + 8 * EPS * form.inverse.abs()
+    finite = small.isfinite().flatten(1).all(1)
+    values = torch.linalg.eigvalsh(torch.where(finite[:, None, None], small, 0.0))
+    off = error.flatten(1).norm(dim=1) + 64 * EPS * small.flatten(1).norm(dim=1)
+    count = (left < 0).sum(1) + (values < 0).sum(1)
+    return apart & finite & (count == 2) & (values.abs().amin(1) > off)
+
+
+def certified(
+    pairs: Pairs, shape: Shape, by: Multipliers, maxima: RowMaxima
+) -> tuple[Tensor, Tensor]:
+    """Upper bounds (P,) of Σ_j f_j, and the maximisers Δ (P, D) of the relaxed problem.
+
+    `maxima` are those of a proof.
+    """
+    ball = ball_maximum(pairs, shape, by)
+    size = maxima.t.sum(1) + ball.value.abs()
+    numbers = shape.basis.shape[0] + len(pairs.reach)
+    slack = 32 * numbers * EPS * (1 + pairs.reach.max()) * size
+    return maxima.value.sum(1) + ball.value + slack, ball.x @ shape.basis.mT
