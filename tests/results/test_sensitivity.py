@@ -310,6 +310,35 @@ def test_repr_of_many_values():
     )
 
 
+def test_repr_of_one_value_between_bounds():
+    assert repr(make(upper=torch.tensor([1.5, 2.5, 3.5, 4.5]))) == (
+        "SensitivityResult(S = 4.0000, at most 4.5000 (ratio 1.125), "
+        "worst word: the word at position 3\n"
+        "  4 words, d = 2, radius 1.5, backend torch\n"
+        "  of the feature map; found by search: the truth lies between it and the upper bound)"
+    )
+
+
+def test_repr_of_many_values_has_the_largest_bound_and_ratio():
+    result = make(("texts",))
+    result = replace(result, upper=result.per_word * torch.tensor([[1.5], [1.25]]))
+    assert repr(result).startswith(
+        "SensitivityResult(S from 4.0000 to 8.0000, at most 10.000 (ratio up to 1.500)\n"
+    )
+    assert "between it and the upper bound" in repr(result)
+    result.per_word[0] = result.value[0] = NAN  # a text that is left out
+    assert "at most 10.000 (ratio up to 1.250)" in repr(result)
+
+
+def test_repr_has_no_bound_where_one_is_not_known():
+    result = make(("texts",))
+    result = replace(result, upper=result.per_word.clone())
+    result.upper[0, 0] = NAN
+    for shown in (repr(result), repr(make(upper=torch.full((4,), NAN)))):
+        assert "at most" not in shown
+        assert "a lower bound" in shown
+
+
 def test_repr_of_nan():
     nothing = {"value": torch.tensor(NAN), "per_word": torch.full((1,), NAN)}
     assert "S = nan\n  1 word," in repr(make(**nothing, position=torch.tensor(-1)))
