@@ -106,9 +106,10 @@ def view_of(result: SensitivityResult, *, text: int = 0, draw: int | None = None
         cells = zip(words, *columns, strict=False)
         rows = [Row(i, word, *numbers) for i, (word, *numbers) in enumerate(cells)]
         return _with_bounds(View(rows, value, low, high, draws, *about), alone)
+    value = float(to_numpy(alone.value))
     pairs = zip(words, to_numpy(alone.per_word).tolist(), strict=False)
     rows = [Row(i, word, v) for i, (word, v) in enumerate(pairs)]
-    return _with_bounds(View(rows, float(alone.value), None, None, None, *about), alone)
+    return _with_bounds(View(rows, value, None, None, None, *about), alone)
 
 
 def _with_bounds(view: View, alone: SensitivityResult) -> View:
@@ -119,13 +120,14 @@ def _with_bounds(view: View, alone: SensitivityResult) -> View:
     if view.draws is not None:
         upper, whole = (summarize(part, 0, 0.95).mean for part in (upper, whole))
         ratio = ratio.max()
+    most, factor = float(to_numpy(whole)), float(to_numpy(ratio))
     known = zip(view.rows, to_numpy(upper).tolist(), strict=False)
     return replace(
         view,
         rows=[replace(row, upper=bound) for row, bound in known],
-        upper=float(whole),
-        ratio=float(ratio),
-        scope=scope(alone.info, bounded=not math.isnan(whole)),
+        upper=most,
+        ratio=factor,
+        scope=scope(alone.info, bounded=not math.isnan(most)),
     )
 
 
