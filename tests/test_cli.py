@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import importlib
 import io
 import json
 import os
@@ -129,6 +131,29 @@ def test_radius_weights_and_scale_are_those_of_the_library(capsys):
 
 
 @needs_text
+def test_bounds_are_proved_where_that_is_asked_for(capsys, monkeypatch):
+    module = importlib.import_module("wsfast.text.score")
+    search, asked = module.sensitivity_under, []
+
+    def bounded(*args, bound=False, **options):
+        asked.append(bound)
+        found = search(*args, **options)
+        return dataclasses.replace(found, upper=1.5 * found.per_word) if bound else found
+
+    monkeypatch.setattr(module, "sensitivity_under", bounded)
+    plain = run(capsys, "score", "so what")[1]
+    status, out, _ = run(capsys, "score", "--bound", "so what")
+    assert (status, asked) == (0, [False, True])
+    assert "at most" not in plain
+    assert out.splitlines()[1].split() == ["position", "word", "S_i", "at", "most"]
+    assert "(ratio 1.500)" in out.splitlines()[-1]
+    record = json.loads(run(capsys, "score", "--bound", "--json", "so what")[1])
+    assert record["ratio"] == 1.5
+    csv_lines = run(capsys, "score", "--bound", "--csv", "so", "what")[1].splitlines()
+    assert [line.count(",") for line in csv_lines] == [4] * 3
+
+
+@needs_text
 def test_several_texts(capsys):
     _, out, _ = run(capsys, "score", "so what", "me too", "--layer", "words", "--max-tokens", "1")
     blocks = out.split("\n\n")
@@ -239,6 +264,7 @@ def test_compare_of_texts_that_differ_in_more_than_a_word(capsys):
         (["score", "a", "--radius", "-1"], "at least 0, got '-1'"),
         (["score", "a", "--radius", "nan"], "at least 0, got 'nan'"),
         (["score", "a", "--weight-fn", "gelu"], "invalid choice: 'gelu'"),
+        (["score", "a", "--bound", "--perturbation", "mask"], "--perturbation ball, got mask"),
         (["score", "a", "--long", "keep"], "invalid choice: 'keep'"),
         (["score", "a", "--file", "b"], "either TEXT or --file"),
         (["score", "a", "--column", "b"], "--column goes with --file"),
@@ -297,7 +323,7 @@ def test_help_without_extras(command):
 def test_help_of_score_names_every_option(capsys):
     out = run(capsys, "score", "--help")[1]
     options = "file column long json csv plot no-progress model layer max-tokens draws seed"
-    for option in [*options.split(), "radius", "weight-fn", "no-scale"]:
+    for option in [*options.split(), "radius", "weight-fn", "no-scale", "bound"]:
         assert f"--{option}" in out
 
 

@@ -8,7 +8,7 @@ import pytest
 from results.sensitivities import many, one
 from results.substitutions import found
 
-from wsfast.report.digits import column, plus_minus, significant
+from wsfast.report.digits import column, plus_minus, significant, write, write_up
 from wsfast.report.table import summary, word_table
 from wsfast.report.view import view_of
 
@@ -58,6 +58,27 @@ def test_half_widths_have_the_decimals_of_their_value():
     assert plus_minus(4e-6, 2.5e-8) == "4.0000e-06 ± 2.5000e-08"
     assert plus_minus(7.0, 1e-6) == "7.0000 ± 1.0000e-06"
     assert plus_minus(7.0, 0.0) == "7.0000 ± 0"
+
+
+@pytest.mark.parametrize(
+    ("value", "places", "shown"),
+    [
+        (2.67211, 4, "2.6722"),
+        (2.6721, 4, "2.6721"),
+        (9.99991, 4, "10.0000"),
+        (4.00001e-6, 4, "4.0001e-06"),
+        (4.00001e-6, None, "4.0001e-06"),
+        (123456.0, None, "1.2346e+05"),
+        (99999.1, 0, "100000"),
+    ],
+)
+def test_an_upper_bound_is_rounded_up(value, places, shown):
+    assert write_up(value, places) == shown
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_what_has_no_digits_is_written_as_it_is(value):
+    assert write_up(value, 4) == write(value, 4)
 
 
 def test_small_sensitivities_are_not_zeros():

@@ -7,6 +7,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from results.sensitivities import many, one
 
@@ -16,15 +17,15 @@ from wsfast.report.view import view_of
 THIRD = 1 / 3
 
 
-def read_csv(view, *, draws):
+def read_csv(view):
     stream = io.StringIO()
-    write_csv_header(stream, draws=draws)
+    write_csv_header(stream, view)
     write_csv_rows(stream, 7, view)
     return list(csv.reader(io.StringIO(stream.getvalue())))
 
 
 def test_csv():
-    rows = read_csv(view_of(one([THIRD, math.nan], ['a,"b"\n', "c"])), draws=False)
+    rows = read_csv(view_of(one([THIRD, math.nan], ['a,"b"\n', "c"])))
     assert rows == [
         ["text", "position", "word", "S_i"],
         ["7", "0", 'a,"b"\n', repr(THIRD)],
@@ -52,10 +53,24 @@ def test_json_has_no_nan_and_no_infinity():
 
 def test_csv_with_draws():
     view = view_of(many([[1], [1]], ("draws",)))
-    assert read_csv(view, draws=True) == [
+    assert read_csv(view) == [
         ["text", "position", "word", "S_i", "S_i_low", "S_i_high", "share_worst"],
         ["7", "0", "", "1.0", "1.0", "1.0", "1.0"],
     ]
+
+
+def test_bounds_are_the_last_column_and_have_keys_of_their_own():
+    view = view_of(one([1.0, 2.0, 1.0], upper=np.array([1.5, 3.0, math.nan])))
+    header, *rows = read_csv(view)
+    assert header == ["text", "position", "word", "S_i", "upper"]
+    assert [row[3:] for row in rows] == [["1.0", "1.5"], ["2.0", "3.0"], ["1.0", ""]]
+    record = json.loads(json_line(0, view, {}))
+    assert (record["upper"], record["ratio"]) == (None, None)
+    assert [row["upper"] for row in record["words"]] == [1.5, 3.0, None]
+    drawn = view_of(many([[1], [1]], ("draws",), upper=np.array([[1.5], [2.5]])))
+    assert read_csv(drawn)[0][-2:] == ["share_worst", "upper"]
+    record = json.loads(json_line(0, drawn, {}))
+    assert (record["upper"], record["ratio"], record["words"][0]["upper"]) == (2.0, 2.5, 2.0)
 
 
 def test_json():

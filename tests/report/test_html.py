@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 from report.html_tags import ClosedTags
 from results.sensitivities import many, one
 
@@ -40,6 +41,17 @@ def test_words_are_colored_by_sensitivity():
     assert "underline" in what["style"]
     assert "underline" not in now["style"]
     assert "rgba" not in rest["style"]
+
+
+def test_words_and_summary_have_their_bounds():
+    html = one([1.0, 3.0], upper=np.array([1.5, 3.75]))._repr_html_()
+    assert [title["title"] for title in Reader(html).attributes] == [
+        "S_i = 1.0000, at most 1.5000",
+        "S_i = 3.0000, at most 3.7500",
+    ]
+    assert "S = 3.0000, at most 3.7500 (ratio 1.250)" in html
+    read = Reader(one([1.0, 3.0], upper=np.array([math.nan, 3.75]))._repr_html_())
+    assert read.attributes[0]["title"] == "S_i = 1.0000"
 
 
 def test_what_shades_and_numbers_mean_is_said_once():

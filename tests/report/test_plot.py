@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 
+import numpy as np
 import pytest
 from results.sensitivities import many, one
 
@@ -71,6 +72,28 @@ def test_draws_have_an_interval(ax):
     (errors,) = ax.collections
     low, high = errors.get_segments()[0][:, 1]
     assert high - low == pytest.approx(2 * 4.302652729749462 / math.sqrt(3))
+
+
+@pytest.mark.parametrize("count", [3, 70])
+def test_lines_reach_to_the_bounds(ax, count):
+    bounds = np.full(count, math.nan)
+    bounds[:2] = 1.5, 4
+    one([1.0, 3.0, *[2.0] * (count - 2)], upper=bounds).plot(ax)
+    (lines,) = ax.collections
+    assert [line.tolist() for line in lines.get_segments()] == [
+        [[0, 1], [0, 1.5]],
+        [[1, 3], [1, 4]],
+    ]
+    (caps,) = ax.lines
+    assert caps.get_xydata().tolist() == [[0, 1.5], [1, 4]]
+    assert "bound" in ax.get_ylabel()
+    assert [note.xy for note in ax.texts][:2] == ([] if count == 3 else [(1, 4), (2, 2)])
+    ax.figure.draw_without_rendering()
+
+
+def test_the_title_says_what_s_is_at_most(ax):
+    one([1.0, 3.0], upper=np.array([1.5, 3.75])).plot(ax)
+    assert ax.get_title().startswith("word sensitivity S = 3.000, at most 3.7500 (ratio 1.250)\n")
 
 
 def test_one_draw_of_one_text(ax):

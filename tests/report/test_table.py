@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 
+import numpy as np
 import pytest
 from results.sensitivities import many, one
 
@@ -28,6 +29,21 @@ def test_table_with_draws():
         "       0  #0    2.0000  2.4841       0 %\n"
         "       1  #1    6.0000       0     100 %  <- worst"
     )
+
+
+def test_table_with_bounds():
+    view = view_of(one([0.5, 12.25, math.nan], upper=np.array([0.75, math.nan, math.nan])))
+    assert word_table(view) == (
+        "position  word     S_i  at most\n"
+        "       0  #0     0.500    0.750\n"
+        "       1  #1    12.250      nan  <- worst\n"
+        "       2  #2       nan      nan"
+    )
+    drawn = many([[1, 6], [2, 6], [3, 6]], ("draws",), upper=np.full((3, 2), 7.5))
+    assert word_table(view_of(drawn)).split("\n")[1:] == [
+        "       0  #0    2.0000  2.4841   7.5000       0 %",
+        "       1  #1    6.0000       0   7.5000     100 %  <- worst",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +81,15 @@ def test_summary():
         "S = 7.0000 ± 2.4841 (mean of 3 draws of W, 95 % interval), "
         "worst word on average: 'b' at position 1"
     )
+
+
+def test_summary_says_what_s_is_at_most():
+    assert summary(view_of(one([1.0, 2.0], upper=np.array([2.5, 2.25])))) == (
+        "S = 2.0000, at most 2.5000 (ratio 1.250), worst word: the word at position 1"
+    )
+    assert "at most" not in summary(view_of(one([1.0, 2.0], upper=np.array([math.nan, 3.0]))))
+    drawn = many([[1, 6], [2, 8]], ("draws",), upper=np.array([[2.0, 9], [4, 10]]))
+    assert "interval), at most 9.5000 (ratio up to 1.500), worst" in summary(view_of(drawn))
 
 
 TEXT = " so,\n\tWHAT \x1b[2J now"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from results.sensitivities import many, one
 
@@ -46,6 +47,18 @@ def test_one_of_the_draws_of_one_of_the_texts():
     assert view_of(result, text=1, draw=1).rows == [Row(0, "", 7.0), Row(1, "", 9.0)]
     assert view_of(result, text=1, draw=1).value == 9.0
     assert [row.value for row in view_of(result, text=1).rows] == [6.0, 7.5]
+
+
+def test_bounds_of_a_text_and_of_the_mean_over_draws():
+    upper = np.array([[[4.0, 3], [7, 8]], [[5, 8], [NAN, 9]]])
+    result = many([[[1, 2], [3, 4]], [[5, 6], [NAN, 8]]], ("texts", "draws"), upper=upper)
+    view = view_of(result, draw=0)
+    assert ([row.upper for row in view.rows], view.upper, view.ratio) == ([4, 3], 4, 2)
+    assert view_of(result, text=1, draw=1).upper == 9  # of the word that was searched
+    view = view_of(result)
+    assert ([row.upper for row in view.rows], view.upper, view.ratio) == ([5.5, 5.5], 6, 2)
+    assert [row.top for row in view_of(result, text=1, draw=0).rows] == [5, 8]
+    assert view_of(many([[1, 2]], ("draws",))).upper is None
 
 
 def test_a_single_draw_has_no_interval():

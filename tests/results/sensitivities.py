@@ -23,7 +23,9 @@ def one(per_word: list[float], words: list[str] | None = None, **changes: Any) -
     return SensitivityResult(**parts, radius=1.0, info={}, words=words, **changes)
 
 
-def many(per_word: list[Any], axes: tuple[str, ...], words: Any = None) -> SensitivityResult:
+def many(
+    per_word: list[Any], axes: tuple[str, ...], words: Any = None, **changes: Any
+) -> SensitivityResult:
     """A result with axes; `per_word` has no row of NaN alone."""
     array = np.array(per_word, dtype=float)
     return SensitivityResult(
@@ -35,4 +37,5 @@ def many(per_word: list[Any], axes: tuple[str, ...], words: Any = None) -> Sensi
         info={},
         axes=axes,
         words=words,
+        **changes,
     )

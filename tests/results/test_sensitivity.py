@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,6 +231,44 @@ def test_frame_without_pandas_names_the_command(monkeypatch):
         make().to_frame()
 
 
+# -- upper bounds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_the_bound_of_s_is_the_largest_of_the_searched_positions(kind):
+    bounds = np.arange(24, dtype="float32").reshape(2, 3, 4) + 2
+    result = make(("texts", "draws"), kind=kind)
+    result.per_word[0, :, 3] = NAN  # not searched
+    result.per_word[1, 0] = result.value[1, 0] = NAN
+    bounds[1, 1, 0] = NAN  # no bound is known
+    bounds[1, 2, 1] = 30
+    result = replace(result, upper=bounds if kind == "numpy" else torch.from_numpy(bounds))
+    for got in (result.upper_value, result.ratio):
+        assert (type(got), got.dtype) == (type(result.value), result.value.dtype)
+    np.testing.assert_array_equal(result.upper_value, [[4, 8, 12], [NAN, NAN, 30]])
+    np.testing.assert_array_equal(result.ratio, [[1, 1, 1], [NAN, NAN, 1.25]])
+
+
+def test_a_bound_of_0_is_exact():
+    nothing = make(per_word=torch.zeros(4), value=torch.tensor(0.0), upper=torch.zeros(4))
+    assert float(nothing.ratio) == 1
+    assert float(replace(nothing, upper=torch.ones(4)).ratio) == math.inf
+
+
+def test_without_bounds_there_is_none_of_s():
+    assert make().upper_value is make().ratio is None
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_a_whole_word_has_the_largest_bound_of_its_searched_tokens(kind):
+    bounds = np.array([5, 9, NAN, NAN, 7, 8], dtype="float32")
+    result = make(n=6, kind=kind, upper=bounds if kind == "numpy" else torch.from_numpy(bounds))
+    result.per_word[2] = NAN  # not searched
+    merged = result.whole_words(embedded(["abc", "de", "f"], [(0, 3), (3, 5), (5, 6)]))
+    assert type(merged.upper) is type(result.upper)
+    np.testing.assert_array_equal(merged.upper, [9, NAN, 8])
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -269,6 +308,35 @@ def test_repr_of_many_values():
         "  2 texts, 3 draws, up to 4 words, d = 2, radius 1.5\n"
         "  of one layer of random attention, not of a whole model; found by search, a lower bound)"
     )
+
+
+def test_repr_of_one_value_between_bounds():
+    assert repr(make(upper=torch.tensor([1.5, 2.5, 3.5, 4.5]))) == (
+        "SensitivityResult(S = 4.0000, at most 4.5000 (ratio 1.125), "
+        "worst word: the word at position 3\n"
+        "  4 words, d = 2, radius 1.5, backend torch\n"
+        "  of the feature map; found by search: the truth lies between it and the upper bound)"
+    )
+
+
+def test_repr_of_many_values_has_the_largest_bound_and_ratio():
+    result = make(("texts",))
+    result = replace(result, upper=result.per_word * torch.tensor([[1.5], [1.25]]))
+    assert repr(result).startswith(
+        "SensitivityResult(S from 4.0000 to 8.0000, at most 10.000 (ratio up to 1.500)\n"
+    )
+    assert "between it and the upper bound" in repr(result)
+    result.per_word[0] = result.value[0] = NAN  # a text that is left out
+    assert "at most 10.000 (ratio up to 1.250)" in repr(result)
+
+
+def test_repr_has_no_bound_where_one_is_not_known():
+    result = make(("texts",))
+    result = replace(result, upper=result.per_word.clone())
+    result.upper[0, 0] = NAN
+    for shown in (repr(result), repr(make(upper=torch.full((4,), NAN)))):
+        assert "at most" not in shown
+        assert "a lower bound" in shown
 
 
 def test_repr_of_nan():

@@ -16,8 +16,8 @@ _WRITTEN = {
     'weight_fn="relu", normalize=False': "--weight-fn relu-unnormalized",
 }
 _ARGUMENTS = (
-    "candidates", "column", "draws", "file", "heads", "layer", "layers", "max_tokens", "model",
-    "out", "perturbation", "position", "radius", "relative_radius", "replace", "seed",
+    "bound", "candidates", "column", "draws", "file", "heads", "layer", "layers", "max_tokens",
+    "model", "out", "perturbation", "position", "radius", "relative_radius", "replace", "seed",
     "through_model", "tokens", "weight_fn",
 )  # fmt: skip
 # Also an entry of a list, `layers[0]`: an option has no numbers.
@@ -25,7 +25,7 @@ _FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})(?:\[\d+\])?(?=:| must| and )")
 _GIVEN = re.compile(rf"""\b({"|".join(_ARGUMENTS)})=(["']?)([\w.-]+)\2""")
 # Options of every text alike; what is said of one of them ends the run.
 _OF_ALL = (
-    "--candidates", "--draws", "--heads", "--layer", "--layers", "--model", "--out",
+    "--bound", "--candidates", "--draws", "--heads", "--layer", "--layers", "--model", "--out",
     "--perturbation", "--radius", "--relative-radius", "--seed",
 )  # fmt: skip
 _TEXT = "texts[0]"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsfast.cli import arguments, outputs
+from wsfast.cli.errors import InputError
 from wsfast.cli.texts import Batch, add_texts
 
 _WEIGHT_FNS: dict[str, dict[str, Any]] = {
@@ -73,6 +74,10 @@ def add_to(commands: arguments.Commands) -> None:
         "--radius", type=arguments.radius, metavar="r",
         help="how far a word may move (default sqrt(d), the norm of a scaled word)",
     )  # fmt: skip
+    setting.add_argument(
+        "--bound", action="store_true",
+        help="also prove an upper bound of every S_i, which takes longer; only of the ball",
+    )  # fmt: skip
     arguments.add_draws(setting)
     arguments.add_seed(setting)
 
@@ -84,6 +89,8 @@ def _layer(text: str) -> int | str:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.bound and args.perturbation != "ball":
+        raise InputError(f"--bound goes with --perturbation ball, got {args.perturbation}")
     outputs.check_picture("--plot", args.plot)
     batch = Batch(args)
     import wsfast
@@ -96,6 +103,7 @@ def _run(args: argparse.Namespace) -> int:
             unit=args.unit,
             radius=args.radius,
             perturbation=args.perturbation,
+            bound=args.bound,
             scale=not args.no_scale,
             draws=args.draws,
             seed=args.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 
 _DIGITS = 5  # significant ones
 _LEAST = 2  # of a number below 1 among larger ones; with fewer it gets an exponent
@@ -57,3 +58,13 @@ def write(value: float, places: int | None, digits: int = _DIGITS) -> str:
         if abs(value) >= 1 or len(text.replace(".", "").lstrip("-0")) >= _LEAST:
             return text
     return f"{value:.{digits - 1}e}"
+
+
+def write_up(value: float, places: int | None, digits: int = _DIGITS) -> str:
+    """Write an upper bound as `write` does, but rounded up: what is shown is a bound too."""
+    text = write(value, places, digits)
+    shown = Decimal(text)
+    if not shown.is_finite() or shown >= Decimal(repr(value)):
+        return text
+    last = Decimal(1).scaleb(int(shown.as_tuple().exponent))
+    return write(float(shown + last), places, digits)

@@ -9,23 +9,26 @@ from typing import Any, TextIO
 
 from wsfast.report.view import View
 
-CSV_COLUMNS = ("text", "position", "word", "S_i")
-CSV_COLUMNS_DRAWS = (*CSV_COLUMNS, "S_i_low", "S_i_high", "share_worst")
 
-
-def write_csv_header(stream: TextIO, *, draws: bool) -> None:
-    """Write the names of the columns; `draws` adds the interval and the share of the draws."""
-    writer(stream).writerow(CSV_COLUMNS_DRAWS if draws else CSV_COLUMNS)
+def write_csv_header(stream: TextIO, view: View) -> None:
+    """Write the names of the columns of `write_csv_rows`."""
+    writer(stream).writerow(["text", "position", "word", *_figures(view)])
 
 
 def write_csv_rows(stream: TextIO, text: int, view: View) -> None:
     """Write a row for each word of text number `text`; what is not finite is an empty cell."""
     rows = writer(stream)
     for row in view.rows:
-        numbers: list[float | None] = [row.value]
-        if view.draws is not None:
-            numbers += [row.low, row.high, row.share_worst]
-        rows.writerow([text, row.position, row.word, *map(finite, numbers)])
+        numbers = [finite(getattr(row, held)) for held in _figures(view).values()]
+        rows.writerow([text, row.position, row.word, *numbers])
+
+
+def _figures(view: View) -> dict[str, str]:
+    """Names of the figures of a word, and of what holds each in a row of the view."""
+    figures = {"S_i": "value"}
+    if view.draws is not None:
+        figures |= {"S_i_low": "low", "S_i_high": "high", "share_worst": "share_worst"}
+    return figures if view.upper is None else figures | {"upper": "upper"}
 
 
 def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
@@ -33,7 +36,8 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
 
     Keys: text, S, position, word (of the largest S_i), words (position, word, S_i for each), then
     those of `extra`. With draws, S and S_i are means, the word is the one with the largest mean,
-    and draws, S_low, S_high and, for each word, S_i_low, S_i_high and share_worst are added.
+    and draws, S_low, S_high and, for each word, S_i_low, S_i_high and share_worst are added. With
+    upper bounds upper is added, for S and each word, and ratio: how far S may be from its bound.
     """
     worst = view.worst
     record: dict[str, Any] = {
@@ -44,16 +48,14 @@ def json_line(text: int, view: View, extra: dict[str, Any]) -> str:
     }
     if view.draws is not None:
         record |= {"draws": view.draws, "S_low": view.low, "S_high": view.high}
-    words = []
-    for row in view.rows:
-        cells: dict[str, Any] = {
-            "position": row.position,
-            "word": row.word,
-            "S_i": row.value,
-        }
-        if view.draws is not None:
-            cells |= {"S_i_low": row.low, "S_i_high": row.high, "share_worst": row.share_worst}
-        words.append(cells)
+    if view.upper is not None:
+        record |= {"upper": view.upper, "ratio": view.ratio}
+    figures = _figures(view)
+    words = [
+        {"position": row.position, "word": row.word}
+        | {name: getattr(row, held) for name, held in figures.items()}
+        for row in view.rows
+    ]
     return to_json({**record, "words": words, **extra})
 
 

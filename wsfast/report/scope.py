@@ -18,11 +18,15 @@ _CHANGES = {
 }
 
 
-def scope(info: dict[str, Any]) -> str:
-    """Say in a few words what S and S_i tell, from the `info` of a result."""
+def scope(info: dict[str, Any], *, bounded: bool = False) -> str:
+    """Say in a few words what S and S_i tell, from the `info` of a result.
+
+    `bounded` says that an upper bound is shown beside S.
+    """
     chosen = "; words chosen greedily" if "chosen" in info else ""
     change = of_change(info.get("perturbation", "ball"), info.get("rows", "all"))
-    return f"{of_map(info)}; {change}{chosen}"
+    found = "found by search: the truth lies between it and the upper bound" if bounded else change
+    return f"{of_map(info)}; {found}{chosen}"
 
 
 def of_change(kind: str, rows: str) -> str:

@@ -27,7 +27,7 @@ def csv_rows(scores: Scores, text: int, *, number: int, header: bool) -> str:
     view = view_of(scores.result, text=text)
     stream = io.StringIO()
     if header:
-        export.write_csv_header(stream, draws=view.draws is not None)
+        export.write_csv_header(stream, view)
     export.write_csv_rows(stream, number, view)
     return stream.getvalue()
 

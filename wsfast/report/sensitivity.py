@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from wsfast.report import fonts
-from wsfast.report.digits import column, percent, significant
+from wsfast.report.digits import column, decimals, percent, significant, write_up
 from wsfast.report.html import first_texts
 from wsfast.report.plot import new_axes, save_drawing
 from wsfast.report.scope import scope
 from wsfast.report.shade import legend, shades
-from wsfast.report.table import extremes, printable, sizes, summary
+from wsfast.report.table import at_most, extremes, printable, sizes, summary
 from wsfast.report.view import Row, View, view_of
 from wsfast.results.arrays import to_numpy
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _MOST_LABELS = 60  # more words than this do not fit under the axis
 _NAMED = 8  # then only those with the largest S_i are named, above their bars
 _INCHES_PER_WORD = 0.28
+_BOUND = "tab:blue"
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -38,24 +41,36 @@ def describe(result: SensitivityResult) -> str:
 
 
 def facts(result: SensitivityResult) -> str:
-    """S and its word (or the range of S); sizes, radius and backend; what S is one of."""
+    """S and its word (or the range of S) and bound; sizes, radius and backend; what S is one of."""
     values = to_numpy(result.value)
     if values.size == 1:
-        head = summary(view_of(result, draw=0))
+        view = view_of(result, draw=0)
+        head, what = summary(view), view.scope
     else:
         low, high = column(extremes(values))
-        head = f"S from {low} to {high}"
+        bracket = _bracket(result)
+        head = f"S from {low} to {high}{bracket}"
+        what = scope(result.info, bounded=bool(bracket))
     parts = [
         *sizes(result, result.per_word.shape[-1], "word" if result.sites is None else "site"),
         f"d = {int(result.delta.shape[-1])}",
     ]
     if not math.isnan(result.radius):
         parts.append(f"radius {result.radius:.4g}")
-    if result.upper is not None:
-        parts.append(f"at most {extremes(to_numpy(result.upper))[1]:.4g}")
     if "backend" in result.info:
         parts.append(f"backend {result.info['backend']}")
-    return f"{head}\n  {', '.join(parts)}\n  {scope(result.info)}"
+    return f"{head}\n  {', '.join(parts)}\n  {what}"
+
+
+def _bracket(result: SensitivityResult) -> str:
+    """The largest bound and ratio of several S, if each has one."""
+    if result.upper_value is None or result.ratio is None:
+        return ""
+    known = ~np.isnan(to_numpy(result.value))
+    upper, ratio = (to_numpy(part)[known] for part in (result.upper_value, result.ratio))
+    if not known.any():
+        return ""
+    return at_most(float(upper.max()), float(ratio.max()), several=True)
 
 
 # -- HTML ------------------------------------------------------------------------------------------
@@ -98,6 +113,8 @@ def _span(row: Row, shade: float | None, name: str, *, worst: bool) -> str:
     if worst:
         style += ";font-weight:bold;text-decoration:underline"
     title = f"{name} = {significant(row.value)}"
+    if row.upper is not None and not math.isnan(row.upper):
+        title += f", at most {write_up(row.upper, decimals([row.upper]))}"
     if row.share_worst is not None:
         title += f", worst in {percent(row.share_worst)} of the draws"
     return f'<span style="{style}" title="{title}">{label}</span>'
@@ -126,7 +143,7 @@ def figure_size(view: View) -> tuple[float, float]:
 
 
 def draw_bars(view: View, ax: Axes) -> Axes:
-    """Draw on `ax`: a bar for each row, darker for larger S_i, the worst word in bold."""
+    """Draw on `ax`: a bar for each row, darker for larger S_i, to its bound; the worst in bold."""
     known = [
         (row, shade)
         for row, shade in zip(view.rows, shades(view), strict=True)
@@ -145,10 +162,21 @@ def draw_bars(view: View, ax: Axes) -> Axes:
         _label_all(view, ax)
     else:
         _label_worst(view, ax)
+    bounds = [
+        (row.position, row.value, row.upper)
+        for row, _ in known
+        if row.upper is not None and math.isfinite(row.upper)
+    ]
+    if bounds:
+        _draw_bounds(bounds, ax)
     ax.set_xlim(-0.75, len(view.rows) - 0.25)
-    ax.set_ylabel(r"$S_i$" if view.draws is None else r"$S_i$, mean and 95 % interval")
+    shown = r"$S_i$" if view.draws is None else r"$S_i$, mean and 95 % interval"
+    ax.set_ylabel(f"{shown}, upper bound" if bounds else shown)
+    bracket = at_most(view.upper, view.ratio, several=view.draws is not None)
     scope = view.scope.replace("; ", "\n")
-    ax.set_title(f"word sensitivity S = {significant(view.value, 4)}\n{scope}", fontsize="medium")
+    ax.set_title(
+        f"word sensitivity S = {significant(view.value, 4)}{bracket}\n{scope}", fontsize="medium"
+    )
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -156,6 +184,13 @@ def draw_bars(view: View, ax: Axes) -> Axes:
 def _color(shade: float) -> tuple[float, float, float]:
     """From pale orange to dark red, as in the terminal and in notebooks."""
     return 1.0 - 0.3 * shade, 0.82 - 0.75 * shade, 0.55 - 0.45 * shade
+
+
+def _draw_bounds(bounds: list[tuple[int, float, float]], ax: Axes) -> None:
+    """At each position a thin line from S_i to its upper bound, with a cap there."""
+    xs, found, upper = zip(*bounds, strict=True)
+    ax.vlines(xs, found, upper, color=_BOUND, linewidth=0.8)
+    ax.plot(xs, upper, "_", color=_BOUND, markersize=4)
 
 
 def _errors(rows: list[Row]) -> list[float]:
@@ -183,7 +218,7 @@ def _label_worst(view: View, ax: Axes) -> None:
     for row, label in zip(named, labels, strict=True):
         ax.annotate(
             label,
-            (row.position, row.value if row.high is None else row.high),
+            (row.position, row.top),
             xytext=(0, 3),
             textcoords="offset points",
             rotation=90,

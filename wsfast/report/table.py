@@ -29,16 +29,20 @@ _JOINERS = "\u200c\u200d"
 def word_table(view: View) -> str:
     """Columns position, word and S_i, the worst word marked.
 
-    Of draws also the half width of the interval, and in which share of them a word is the worst.
+    Of draws also the half width of the interval, and in which share of them a word is the worst;
+    the upper bounds where there are some.
     """
     worst = view.worst
-    header = [view.place, "word", "S_i"] + (["±", "worst in"] if view.draws else [])
-    lines = [header]
+    of_draws, bounds = view.draws is not None, view.upper is not None
+    header = [view.place, "word", "S_i", *["±"] * of_draws, *["at most"] * bounds]
+    lines = [[*header, *["worst in"] * of_draws]]
     places = digits.decimals(row.value for row in view.rows)
     for row in view.rows:
         cells = [str(row.position), printable(row.label), digits.write(row.value, places)]
         if row.low is not None and row.high is not None:
             cells.append(digits.write((row.high - row.low) / 2, places))
+        if row.upper is not None:
+            cells.append(digits.write_up(row.upper, places))
         if row.share_worst is not None:
             cells.append(digits.percent(row.share_worst))
         lines.append(cells)
@@ -47,8 +51,8 @@ def word_table(view: View) -> str:
 
 
 def summary(view: View) -> str:
-    """One line: S, and the word that attains it."""
-    worst = view.worst
+    """One line: S, what it is at most where that is known, and the word that attains it."""
+    worst, bracket = view.worst, at_most(view.upper, view.ratio, several=view.draws is not None)
     if worst is None:
         return f"S = {digits.significant(view.value)}"
     kind = "word" if view.place == "position" else view.place
@@ -60,10 +64,24 @@ def summary(view: View) -> str:
     if view.draws and view.low is not None and view.high is not None:
         S = digits.plus_minus(view.value, (view.high - view.low) / 2)
         return (
-            f"S = {S} (mean of {view.draws} draws of W, 95 % interval), "
+            f"S = {S} (mean of {view.draws} draws of W, 95 % interval){bracket}, "
             f"worst {kind} on average: {name} {worst.position}"
         )
-    return f"S = {digits.significant(view.value)}, worst {kind}: {name} {worst.position}"
+    return f"S = {digits.significant(view.value)}{bracket}, worst {kind}: {name} {worst.position}"
+
+
+def at_most(upper: float | None, ratio: float | None, *, several: bool) -> str:
+    """Give the upper bound of S to write after it, and how far S may be off, if that is known.
+
+    `several` says that the ratio is the largest of several.
+    """
+    if upper is None or ratio is None or not math.isfinite(upper):
+        return ""
+    bound, factor = (
+        digits.write_up(number, digits.decimals([number], most), most)
+        for number, most in ((upper, 5), (ratio, 4))
+    )
+    return f", at most {bound} (ratio {'up to ' if several else ''}{factor})"
 
 
 def colored_text(

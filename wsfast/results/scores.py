@@ -134,12 +134,16 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
     shape = tuple(map(max, zip(*(part.delta.shape for part in done.values()), strict=True)))
     delta = like.new_full((len(parts), *shape), torch.nan)
     sites = None if first.site is None else like.new_full((*lead, shape[-2]), -1, dtype=torch.int64)
+    bounded = any(part.upper is not None for part in done.values())
+    upper = torch.full_like(per_word, torch.nan) if bounded else None
     words: list[list[str]] = [[] for _ in parts]
     for text, part in done.items():
         n = part.per_word.shape[-1]
         value[text] = torch.as_tensor(part.value)
         per_word[text, ..., :n] = torch.as_tensor(part.per_word)
         position[text] = torch.as_tensor(part.position)
+        if upper is not None and part.upper is not None:
+            upper[text, ..., :n] = torch.as_tensor(part.upper)
         if sites is None or part.site is None:
             delta[text] = torch.as_tensor(part.delta)
         else:  # as many words as the site of the text that has most
@@ -155,6 +159,7 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
         per_word=per_word,
         position=position,
         delta=delta,
+        upper=upper,
         site=sites,
         info={**first.info, "steps": steps},
         axes=("texts", *first.axes),

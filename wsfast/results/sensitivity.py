@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 
 from wsfast import _values
 from wsfast.results import axes, frames, storage
-from wsfast.results.arrays import Array, to_numpy
+from wsfast.results.arrays import Array, like, to_numpy
 from wsfast.results.intervals import DrawSummary, share_of_draws, summarize
 from wsfast.results.merge import merge_positions
 from wsfast.results.shown import shown_by
@@ -67,8 +68,9 @@ class SensitivityResult:
     words : list of str, or a list of them for a batch, optional
         Label of every position, for tables and pictures.
     upper : (B?, R?, n), optional
-        An upper bound of every S_i, from Lipschitz constants: of random features. NaN where
-        `per_word` is, and where the activation's constant is not known.
+        An upper bound of every S_i, which no change within the radius exceeds: of random features,
+        from Lipschitz constants. NaN where `per_word` is, and where no bound is known.
+        :attr:`upper_value` is that of S, and :attr:`ratio` how far `value` may be from it.
     site : (B?, R?, m), int64, optional
         The words of the site at which S is attained, ascending, and -1 beyond them.
     sites : list of tuple of int, optional
@@ -86,6 +88,29 @@ class SensitivityResult:
     upper: Array | None = None
     site: Array | None = None
     sites: list[tuple[int, ...]] | None = None
+
+    @property
+    def upper_value(self) -> Array | None:
+        """An upper bound of S, (B?, R?): the largest of `upper` among the searched positions.
+
+        NaN where one of these has no bound, or none was searched; None where `upper` is None.
+        """
+        if self.upper is None:
+            return None
+        unsearched = torch.as_tensor(self.per_word).isnan()
+        largest = torch.as_tensor(self.upper).masked_fill(unsearched, -torch.inf).amax(-1)
+        return like(self.value, largest.masked_fill(unsearched.all(-1), torch.nan))
+
+    @property
+    def ratio(self) -> Array | None:
+        """How many times larger than `value` S can be at most, (B?, R?); 1 where `value` is exact.
+
+        NaN where `upper_value` is; None where `upper` is None.
+        """
+        if self.upper_value is None:
+            return None
+        upper, value = torch.as_tensor(self.upper_value), torch.as_tensor(self.value)
+        return like(self.value, (upper / value).masked_fill(upper == value, 1.0))
 
     def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
         """Label every position (one list for each text of a batch); a new result.
@@ -106,7 +131,8 @@ class SensitivityResult:
         """Merge subword tokens to whole words, and label them; a new result.
 
         S_i of a word is the largest S_i of its tokens, so S stays what it was; `position` then
-        counts words. `delta` still changes one token.
+        counts words. So is the bound of a word, NaN where one of its searched tokens has none.
+        `delta` still changes one token.
 
         Parameters
         ----------
@@ -141,7 +167,14 @@ class SensitivityResult:
             return by_word[0], at[0]
 
         per_word, position = merged(self.per_word)
-        upper = None if self.upper is None else merged(self.upper)[0]
+        upper = None
+        if self.upper is not None:
+            bounds = torch.as_tensor(self.upper)
+            unknown = bounds.isnan() & ~torch.as_tensor(self.per_word).isnan()
+            # Infinite: the largest of a word with such a token.
+            largest = merged(like(self.upper, bounds.masked_fill(unknown, torch.inf)))[0]
+            largest = torch.as_tensor(largest)
+            upper = like(self.upper, largest.masked_fill(largest.isinf(), torch.nan))
         return replace(self, per_word=per_word, position=position, words=words, upper=upper)
 
     def over_draws(self, confidence: float = 0.95, *, of: str = "value") -> DrawSummary:

@@ -34,6 +34,7 @@ def score(
     normalize: bool = True,
     radius: float | None = None,
     perturbation: str | Kind = "ball",
+    bound: bool = False,
     scale: bool = True,
     draws: int | None = None,
     seed: int = 0,
@@ -60,7 +61,7 @@ def score(
     unit : {"word-max", "word", "token"}
         S_i of whole words: the largest among the tokens of each; or of all tokens of a word at
         once, which move together within the radius. Or S_i of tokens.
-    weight_fn, normalize, radius, perturbation, backend
+    weight_fn, normalize, radius, perturbation, bound, backend
         As in :func:`wsfast.raf_sensitivity`; the radius is √d by default. A perturbation changes
         one token at a time.
     draws : int, optional
@@ -116,6 +117,8 @@ def score(
         "seed": _values.seed(seed),
         "progress": shown and single,
     }
+    if _values.flag("bound", bound):
+        options["bound"] = True
     maps: Draws | None = None
     embedder = embedder_of(model, layer, scale=scale)
     parts: list[SensitivityResult | None] = []
