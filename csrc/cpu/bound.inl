@@ -10,11 +10,11 @@ template <typename T>
 struct Parabola {
   T curve, half, reach;
   Parabola(T c, T most) : curve(c), half(c > T(0) ? T(0.5) / c : kHuge), reach(most) {}
-  T place(T s) const {
+  WSFAST_FN T place(T s) const {
     const T top = s * half;
     return top > reach ? reach : top < -reach ? -reach : top;
   }
-  T value(T s) const {
+  WSFAST_FN T value(T s) const {
     const T x = place(s);
     return x * (s - curve * x);
   }
@@ -31,38 +31,39 @@ struct BoundPair {
 
 template <typename T>
 struct AtNode {
-  T t, q, slope;  // the slope of u
+  T g, alpha, t, q, slope, value;  // the slope of u
 };
 
 template <typename T>
-AtNode<T> at_node(const BoundPair<T>& pair, T g, T alpha, T* value) {
+WSFAST_FN AtNode<T> at_node(const BoundPair<T>& pair, T node, T node_alpha) {
+  const T g = smaller(larger(node, pair.low), pair.high);
+  const T alpha = smaller(larger(node_alpha, pair.alpha_low), pair.alpha_high);
   const T t = pair.scale * g - pair.logit, q = alpha - pair.a, bend = 2 * q * alpha * pair.inv_b;
   const T slope = bend - pair.gamma - pair.eta * t;
-  *value = q * q * pair.c2 + alpha * alpha - pair.beta * t - pair.mu * t * t + pair.u.value(slope) +
-           pair.p.value(-(bend + pair.zeta));
-  return {t, q, slope};
+  const T value = q * q * pair.c2 + alpha * alpha - (pair.beta + pair.mu * t) * t +
+                  pair.u.value(slope) + pair.p.value(-(bend + pair.zeta));
+  return {g, alpha, t, q, slope, value};
 }
 
 // What a function may exceed the larger of its values at two neighbouring nodes by.
 template <bool kRelu, typename T>
-T between(const BoundPair<T>& pair, T g0, T g1, T alpha0, T alpha1, const AtNode<T>& at0,
-          const AtNode<T>& at1) {
-  const T h = (g1 - g0) * (g1 - g0) / 8, h_t = (at1.t - at0.t) * (at1.t - at0.t) / 8;
+WSFAST_FN T between(const BoundPair<T>& pair, const AtNode<T>& at0, const AtNode<T>& at1) {
+  const T h = (at1.g - at0.g) * (at1.g - at0.g) / 8, h_t = (at1.t - at0.t) * (at1.t - at0.t) / 8;
   T slope, rising, falling;
   if constexpr (kRelu) {
-    const T from0 = T(1) / (T(1) + larger(g0, T(0)));
-    slope = g1 > T(0) ? from0 * from0 : T(0);
+    const T from0 = T(1) / (T(1) + larger(at0.g, T(0)));
+    slope = at1.g > T(0) ? from0 * from0 : T(0);
     rising = T(0);
     falling = 2 * slope * from0;
   } else {
-    const T ends = larger(alpha0 * (1 - alpha0), alpha1 * (1 - alpha1));
-    slope = (alpha0 <= T(0.5) && alpha1 >= T(0.5) ? T(0.25) : ends) * T(1 + 1e-12);
-    rising = slope * larger(1 - 2 * alpha0, T(0));
-    falling = slope * larger(2 * alpha1 - 1, T(0));
+    const T ends = larger(at0.alpha * (1 - at0.alpha), at1.alpha * (1 - at1.alpha));
+    slope = (at0.alpha <= T(0.5) && at1.alpha >= T(0.5) ? T(0.25) : ends) * T(1 + 1e-12);
+    rising = slope * larger(1 - 2 * at0.alpha, T(0));
+    falling = slope * larger(2 * at1.alpha - 1, T(0));
   }
-  const T down = falling * larger(at1.q * pair.c2 + alpha1, T(0)) +
-                 rising * larger(-(at0.q * pair.c2 + alpha0), T(0));
-  const T most = larger(absolute(alpha1 + at1.q), absolute(alpha0 + at0.q));
+  const T down = falling * larger(at1.q * pair.c2 + at1.alpha, T(0)) +
+                 rising * larger(-(at0.q * pair.c2 + at0.alpha), T(0));
+  const T most = larger(absolute(at1.alpha + at1.q), absolute(at0.alpha + at0.q));
   const T e = h * 2 * pair.inv_b * (larger(rising, falling) * most + 2 * slope * slope);
   const T steep = (larger(absolute(at0.slope), absolute(at1.slope)) + e) * pair.u.half;
   return 2 * h * down + 2 * h_t * pair.mu + (smaller(steep, pair.u.reach) + pair.p.reach) * e;
@@ -72,41 +73,34 @@ constexpr Index kNodes = 64;  // worked on together
 
 template <bool kRelu, bool kProof, typename T>
 void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
-  T values[kNodes + 1], more[kNodes];
+  T values[kNodes];
   T best = T(kMinusInfinity), where = T(0);
-  for (Index first = 0; first + 1 < in.nodes; first += kNodes) {
-    const Index count = smaller(kNodes, in.nodes - 1 - first);
+  const Index places = kProof ? in.nodes - 1 : in.nodes;  // intervals or nodes
+  for (Index first = 0; first < places; first += kNodes) {
+    const Index count = smaller(kNodes, places - first);
     const T *node = in.node + first, *alpha = in.node_alpha + first;
-    const auto g_at = [&](Index m) { return smaller(larger(node[m], pair.low), pair.high); };
-    const auto alpha_at = [&](Index m) {
-      return smaller(larger(alpha[m], pair.alpha_low), pair.alpha_high);
-    };
 #pragma omp simd
     for (Index m = 0; m < count; ++m) {
-      T ends[2];
-      const AtNode<T> at0 = at_node(pair, g_at(m), alpha_at(m), ends);
+      const AtNode<T> at0 = at_node(pair, node[m], alpha[m]);
       if constexpr (kProof) {
-        const AtNode<T> at1 = at_node(pair, g_at(m + 1), alpha_at(m + 1), ends + 1);
-        more[m] = larger(ends[0], ends[1]) + between<kRelu>(pair, g_at(m), g_at(m + 1), alpha_at(m),
-                                                            alpha_at(m + 1), at0, at1);
+        const AtNode<T> at1 = at_node(pair, node[m + 1], alpha[m + 1]);
+        values[m] = larger(at0.value, at1.value) + between<kRelu>(pair, at0, at1);
+      } else {
+        values[m] = at0.value;
       }
-      values[m] = ends[0];
     }
-    Index all = count;
-    if (!kProof && first + kNodes + 1 >= in.nodes)  // the last node of all
-      at_node(pair, g_at(count), alpha_at(count), values + all++);
-    const T* found = kProof ? more : values;
-    const T most = largest_of_row(found, all);
+    const T most = largest_of_row(values, count);
     if (most > best) {
       best = most;
-      where = g_at(first_place_of(most, found, all));
+      where = node[first_place_of(most, values, count)];
     }
   }
   in.value[k] = best;
   if constexpr (!kProof) {
-    const T t = pair.scale * where - pair.logit;
+    where = smaller(larger(where, pair.low), pair.high);
     const T weight = larger(where, T(0));
     const T alpha = kRelu ? weight / (1 + weight) : T(1) / (1 + exp_of(-where));
+    const T t = pair.scale * where - pair.logit;
     const T bend = 2 * (alpha - pair.a) * alpha * pair.inv_b;
     in.t[k] = t;
     in.u[k] = pair.u.place(bend - pair.gamma - pair.eta * t);

@@ -63,11 +63,13 @@ import torch
 from torch import Tensor
 
 from wsfast.bound.form import Form, Multipliers, form_of
-from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs
+from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs, attention
 from wsfast.bound.shape import Shape
 
 EPS = torch.finfo(torch.float64).eps
 _SURE = 1e-8  # λ is more than large enough by this share of it
+
+_NUMBERS = 1 << 20  # evaluated together
 
 # Shares by which λ grows until K surely is positive definite.
 _GROW = (*[5e-7] * 2, *[5e-4] * 20, *[0.2] * 400)
@@ -78,6 +80,10 @@ class Nodes(NamedTuple):
 
     at: Tensor  # (G,)
     alpha: Tensor  # (G,)
+
+    def to(self, dtype: torch.dtype) -> Nodes:
+        """In another dtype."""
+        return Nodes(self.at.to(dtype), self.alpha.to(dtype))
 
 
 class RowMaxima(NamedTuple):
@@ -101,88 +107,79 @@ def nodes(pairs: Pairs, step: float, growth: float) -> Nodes:
     while at[-1] < far:
         at.append(at[-1] + step)
         step *= growth
-    half = torch.tensor(at, dtype=torch.float64)
+    half = torch.tensor(at, dtype=torch.float64, device=pairs.low.device)
     both = torch.cat([-half[1:].flip(0), half])
-    if pairs.relu:
-        return Nodes(both, torch.where(both > 0, both / (1 + both), 0.0))
-    return Nodes(both, both.sigmoid())
+    return Nodes(both, attention(both, relu=pairs.relu))
 
 
 def row_maxima(
     pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
 ) -> RowMaxima:
     """h_j of all pairs; with `proof` never below the supremum, else at the nodes alone."""
+    at_once = max(1, _NUMBERS // (len(pairs.reach) * len(grid.at)))
     each = [
-        _of_position(pairs.select(keep), shape, by.select(keep), grid, proof=proof)
-        for keep in torch.arange(len(pairs.index), device=pairs.index.device).split(1)
+        _of_some(pairs.select(keep), shape, by.select(keep), grid, proof=proof)
+        for keep in torch.arange(len(pairs.index), device=pairs.index.device).split(at_once)
     ]
     return RowMaxima(*(torch.cat(column) for column in zip(*each, strict=True)))
 
 
-def _of_position(
+def _of_some(
     pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
 ) -> RowMaxima:
-    """Of one position, P = 1; arrays (n, G)."""
-    (i,) = pairs.index.tolist()
-
-    def column(x: Tensor) -> Tensor:
-        return x[0, :, None]
-
-    gamma, nu, eta, zeta = map(column, (by.gamma, by.nu, by.eta, by.zeta))
-    mu = (by.kappa * shape.weights)[:, None]
-    a, c2, inv_b = map(column, (pairs.a, pairs.c2, pairs.inv_b))
-    scale, logit, lost = map(column, (pairs.scale, pairs.logit, pairs.lost))
-    kind, reach_u = column(pairs.kind), pairs.reach_u[0]
+    """Of some positions: arrays (P, n, G)."""
+    kind, a, c2, inv_b, lost = pairs.kind, pairs.a, pairs.c2, pairs.inv_b, pairs.lost
+    reach_u, kappa_i = pairs.reach_u[:, None], by.kappa[:, None]
+    mu = kappa_i * shape.weights
     # Of other pairs than plain ones the worst p' is taken.
-    omega = torch.where(kind == PLAIN, by.kappa * shape.theta, 0.0)
-    alone = kind == ALONE
-
-    node, at_node = (x.expand(len(a), -1) for x in grid)
-    g = torch.minimum(torch.maximum(node, column(pairs.low)), column(pairs.high))
-    alpha = torch.minimum(
-        torch.maximum(at_node, column(pairs.alpha_low)), column(pairs.alpha_high)
-    )
+    omega = torch.where(kind == PLAIN, kappa_i * shape.theta, 0.0)
+    alone = (kind == ALONE)[..., None]
+    g = grid.at.clamp(pairs.low[..., None], pairs.high[..., None])
+    alpha = grid.alpha.clamp(pairs.alpha_low[..., None], pairs.alpha_high[..., None])
     # Attention that is 0 or 1, whatever t: at the first node and at all others.
-    steps = (torch.arange(g.shape[1], device=g.device) > 0).to(a.dtype)
+    steps = torch.ones_like(grid.at).index_fill(0, pairs.index.new_zeros(1), 0.0)
     alpha = torch.where(alone, steps, alpha)
-    t = torch.where(alone, 0.0, scale * g - logit)
-    q = alpha - a
-    kappa = 2 * q * alpha * inv_b
-    B, C = kappa - gamma - eta * t, -(kappa + zeta)
-    u, by_u = _parabola(B, nu, reach_u)
-    p, by_p = _parabola(C, omega, lost)
-    value = q * q * c2 + alpha * alpha - column(by.beta) * t - mu * t * t + by_u + by_p
-    best, where = value.max(1)
+    t = torch.where(alone, 0.0, pairs.scale[..., None] * g - pairs.logit[..., None])
+    q = alpha - a[..., None]
+    kappa = 2 * q * alpha * inv_b[..., None]
+    B = kappa - by.gamma[..., None] - by.eta[..., None] * t
+    u, by_u = _parabola(B, by.nu[..., None], reach_u[..., None])
+    p, by_p = _parabola(-(kappa + by.zeta[..., None]), omega[..., None], lost[..., None])
+    value = q * q * c2[..., None] + alpha * alpha + by_u + by_p
+    value = value - (by.beta[..., None] + mu[..., None] * t) * t
     if proof:
-        more = _between(pairs.relu, g, t, alpha, q, B, c2, inv_b, mu, nu, reach_u, lost)
-        more = torch.where(alone, 0.0, more)
-        best = (torch.maximum(value[:, 1:], value[:, :-1]) + more).amax(1)
-        largest = pairs.reach
-        size = 2 * pairs.c2[0] + 1 + by.beta[0].abs() * largest + mu[:, 0] * largest.square()
-        size = size + (2 * inv_b[:, 0] + by.gamma[0].abs() + by.eta[0].abs() * largest) * reach_u
-        size = size + by.nu[0] * reach_u**2 + (2 * inv_b[:, 0] + by.zeta[0].abs()) * pairs.lost[0]
-        found = [best, size + omega[:, 0] * pairs.lost[0].square(), size * 0, size * 0]
+        more = _between(pairs, g, t, alpha, q, B, mu, by.nu).masked_fill(alone, 0.0)
+        best = (torch.maximum(value[..., 1:], value[..., :-1]) + more).amax(-1)
+        reach = pairs.reach
+        size = 2 * c2 + 1 + by.beta.abs() * reach + mu * reach.square()
+        size = size + (2 * inv_b + by.gamma.abs() + by.eta.abs() * reach) * reach_u
+        size = size + by.nu * reach_u**2 + (2 * inv_b + by.zeta.abs()) * lost
+        found = [best, size + omega * lost.square(), 0 * size, 0 * size]
     else:
-        found = [best, *(x.gather(1, where[:, None])[:, 0] for x in (t, u, p))]
-        found[3] = found[3].masked_fill(pairs.kind[0] != PLAIN, 0.0)
-    found = [x.masked_fill(pairs.kind[0] == NEUTRAL, 0.0) for x in found]
+        best, where = value.max(-1)
+        found = [best, *(x.take_along_dim(where[..., None], -1)[..., 0] for x in (t, u, p))]
+        found[3] = found[3].masked_fill(kind != PLAIN, 0.0)
 
     # The own row: two points.
+    own = pairs.index[:, None]
+    gamma, nu, zeta = (x.gather(1, own) for x in (by.gamma, by.nu, by.zeta))
+    reach_p, omega = pairs.reach_p[own], kappa_i * shape.theta
     kappa = a.new_tensor([0.0, 2.0])
-    u, by_u = _parabola(kappa - by.gamma[0, i], by.nu[0, i], reach_u)
-    p, by_p = _parabola(
-        -(kappa + by.zeta[0, i]), by.kappa * shape.theta, pairs.reach_p[i]
-    )
-    value = torch.stack([pairs.others[0], pairs.own[0]]) + by_u + by_p
-    which = int(value.argmax())
-    own = [value[which], value[which] * 0, u[which], p[which]]
+    u, by_u = _parabola(kappa - gamma, nu, reach_u)
+    p, by_p = _parabola(-(kappa + zeta), omega, reach_p)
+    value = torch.stack([pairs.others, pairs.own], 1) + by_u + by_p
+    best, where = value.max(1, keepdim=True)
+    at_own = [best, torch.zeros_like(best), u.gather(1, where), p.gather(1, where)]
     if proof:
-        own[1] = pairs.others[0] + pairs.own[0] + (2 + by.zeta[0, i].abs()) * pairs.reach_p[i]
-        own[1] = own[1] + (2 + by.gamma[0, i].abs()) * reach_u + by.nu[0, i] * reach_u**2
-        own[1] = own[1] + by.kappa[0] * shape.theta * pairs.reach_p[i].square()
-    for values, value in zip(found, own, strict=True):
-        values[i] = value
-    return RowMaxima(*(x[None] for x in found))
+        size = (pairs.others + pairs.own)[:, None] + (2 + zeta.abs()) * reach_p
+        size = size + (2 + gamma.abs() + nu * reach_u) * reach_u + omega * reach_p.square()
+        at_own = [best, size, 0 * size, 0 * size]
+    return RowMaxima(
+        *(
+            x.masked_fill(kind == NEUTRAL, 0.0).scatter(1, own, y)
+            for x, y in zip(found, at_own, strict=True)
+        )
+    )
 
 
 def _parabola(slope: Tensor, curve: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,28 +190,27 @@ def _parabola(slope: Tensor, curve: Tensor, reach: Tensor) -> tuple[Tensor, Tens
 
 
 def _between(
-    relu: bool, g: Tensor, t: Tensor, alpha: Tensor, q: Tensor, B: Tensor, c2: Tensor,
-    inv_b: Tensor, mu: Tensor, nu: Tensor, reach_u: Tensor, lost: Tensor,
-) -> Tensor:  # fmt: skip
-    """What f_j - Q_j may exceed the larger of its values at neighbouring nodes by, (n, G - 1)."""
-    before, after = alpha[:, :-1], alpha[:, 1:]
-    h, h_t = ((x[:, 1:] - x[:, :-1]).square() / 8 for x in (g, t))
-    if relu:
-        from_0 = 1 / (1 + g[:, :-1].clamp(min=0))
-        slope = torch.where(g[:, 1:] > 0, from_0.square(), 0.0)
+    pairs: Pairs, g: Tensor, t: Tensor, alpha: Tensor, q: Tensor, B: Tensor, mu: Tensor, nu: Tensor
+) -> Tensor:
+    """What f_j - Q_j may exceed the larger of its values at neighbours by, (P, n, G - 1)."""
+    (a0, a1), (q0, q1), (B0, B1) = ((x[..., :-1], x[..., 1:]) for x in (alpha, q, B))
+    h, h_t = ((x[..., 1:] - x[..., :-1]).square() / 8 for x in (g, t))
+    c2, inv_b, mu, nu = (x[..., None] for x in (pairs.c2, pairs.inv_b, mu, nu))
+    if pairs.relu:
+        from_0 = 1 / (1 + g[..., :-1].clamp(min=0))
+        slope = torch.where(g[..., 1:] > 0, from_0.square(), 0.0)
         rising, falling = torch.zeros_like(slope), 2 * slope * from_0
     else:
-        ends = torch.maximum(before * (1 - before), after * (1 - after))
-        slope = torch.where((before <= 0.5) & (after >= 0.5), 0.25, ends) * (1 + 1e-12)
-        rising = slope * (1 - 2 * before).clamp(min=0)  # α'' upwards
-        falling = slope * (2 * after - 1).clamp(min=0)
-    q0, q1 = q[:, :-1], q[:, 1:]
-    down = falling * (q1 * c2 + after).clamp(min=0) + rising * (-(q0 * c2 + before)).clamp(min=0)
-    largest = torch.maximum((before + q0).abs(), (after + q1).abs())
-    bend = 2 * inv_b * (torch.maximum(rising, falling) * largest + 2 * slope.square())
-    e = h * bend
-    steep = (torch.maximum(B[:, 1:].abs(), B[:, :-1].abs()) + e) / (2 * nu.clamp(min=1e-300))
-    return 2 * h * down + 2 * h_t * mu + (torch.minimum(steep, reach_u) + lost) * e
+        ends = torch.maximum(a0 * (1 - a0), a1 * (1 - a1))
+        slope = torch.where((a0 <= 0.5) & (a1 >= 0.5), 0.25, ends) * (1 + 1e-12)
+        # The most that α'' is, upwards and downwards.
+        rising, falling = slope * (1 - 2 * a0).clamp(min=0), slope * (2 * a1 - 1).clamp(min=0)
+    down = falling * (q1 * c2 + a1).clamp(min=0) + rising * (-(q0 * c2 + a0)).clamp(min=0)
+    largest = torch.maximum((a1 + q1).abs(), (a0 + q0).abs())
+    e = h * 2 * inv_b * (torch.maximum(rising, falling) * largest + 2 * slope.square())
+    steep = (torch.maximum(B1.abs(), B0.abs()) + e) / (2 * nu.clamp(min=1e-300))
+    slopes = torch.minimum(steep, pairs.reach_u[:, None, None]) + pairs.lost[..., None]
+    return 2 * h * down + 2 * h_t * mu + slopes * e
 
 
 class Ball(NamedTuple):

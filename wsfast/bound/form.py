@@ -37,6 +37,10 @@ class Multipliers:
         """Those of the positions numbered `keep`."""
         return Multipliers(*(value[keep] for _, value in self.named()))
 
+    def to(self, dtype: torch.dtype) -> Multipliers:
+        """In another dtype."""
+        return Multipliers(*(value.to(dtype) for _, value in self.named()))
+
     def merged(self, other: Multipliers, better: Tensor) -> Multipliers:
         """Those of `other` at the positions where it is `better` (P,)."""
         rows = better[:, None]

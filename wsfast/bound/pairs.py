@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from wsfast.attention.core import NEVER
+from wsfast.attention.core import NEVER, numbers
 from wsfast.attention.state import HeadState, PositionState, squared_distances
 
 # What a pair is: any; one whose row gives word i more than half of its attention; one of a ReLU
@@ -95,11 +95,13 @@ class Pairs:
 
     def attention(self, t: Tensor) -> Tensor:
         """α (P, n) for changes t (P, n) of the scores."""
-        if not self.relu:
-            return (self.logit + t).sigmoid()
-        weight = (self.logit + t).clamp(min=0)
-        total = self.scale + weight
-        return torch.where(weight > 0, weight / torch.where(total > 0, total, 1.0), 0.0)
+        alpha = attention((self.logit + t) / self.scale, relu=self.relu)
+        return torch.where(self.kind == ALONE, (self.logit + t > 0).to(t.dtype), alpha)
+
+
+def attention(g: Tensor, *, relu: bool) -> Tensor:
+    """α of the log-odds g or, for ReLU, of the score in units of the other weights."""
+    return torch.where(g > 0, g / (1 + g), 0.0) if relu else g.sigmoid()
 
 
 def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -> Pairs:
@@ -139,13 +141,8 @@ def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -
     plain = kind == PLAIN
     scale = torch.where(alone, 1.0, state.rest) if relu else torch.ones_like(state.a)
     low, high = (state.logit - reach) / scale, (state.logit + reach) / scale
-    if relu:
-        ends = [torch.where(g > 0, g / (1 + g), 0.0) for g in (low, high)]
-    else:
-        ends = [low.sigmoid(), high.sigmoid()]
-
     phi = state.means[state.index]
-    each = torch.arange(len(state.index))
+    each = numbers(state.index)
     far = squared_distances(phi, state.words)
     far = far.masked_fill(state.own_logit[:, : state.n] <= NEVER / 2, 0.0)
     own = (state.word - phi).square().sum(-1)
@@ -172,8 +169,8 @@ def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -
         reach_p=reach_p * some,
         low=low,
         high=high,
-        alpha_low=ends[0],
-        alpha_high=ends[1],
+        alpha_low=attention(low, relu=relu),
+        alpha_high=attention(high, relu=relu),
         others=others / unit**2,
         own=own / unit**2 + 1,
         unit=unit,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,6 +47,11 @@ class Shape:
     means: Tensor
     words: Tensor
     off: tuple[float, float, float, float, float]
+
+    def to(self, dtype: torch.dtype) -> Shape:
+        """In another dtype, to seek multipliers in."""
+        names = ("weights", "basis", "eigenvalues", "scores", "means", "words")
+        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
 
     def error_of(self, by: Multipliers, b: Tensor, lam: Tensor, index: Tensor) -> Tensor:
         """What the ball's maximum (P,) may be off by because the basis is rounded."""

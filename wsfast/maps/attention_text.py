@@ -260,6 +260,15 @@ class AttentionText(ClosedFormText):
             basis=partial(self.basis, measure, radius),
         )
 
+    def rounded(self, sites: Sites, relaxed: Tensor, radius: float) -> Tensor:
+        # As they are, and turned towards an own row that its word alone attends.
+        B = self.weights.bilinear(relaxed.dtype)
+        straight = torch.nn.functional.normalize(relaxed, dim=-1)
+        own = self.X[sites.index].to(relaxed.dtype)
+        turns = [torch.nn.functional.normalize(by @ B, dim=-1) for by in (own, straight)]
+        turned = torch.nn.functional.normalize(straight + OWN_TURN * (turns[0] + turns[1]), dim=-1)
+        return radius * torch.stack([straight, turned], 1)
+
     def smooth(self, measure: Measure) -> bool:
         return self.weight_fn.exponential and not isinstance(measure, Functional)
 

@@ -18,8 +18,11 @@ from wsfast.attention.rows import Rows
 from wsfast.attention.sites import LeftOut, SiteState
 from wsfast.attention.state import PositionState
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound.bracket import BYTES_OF_PAIR, upper_bounds
+from wsfast.bound.pairs import Pairs, pairs_of
+from wsfast.bound.shape import shape_of
 from wsfast.maps.attention_sites import AttentionSites
-from wsfast.maps.feature_map import PreparedText, gathered
+from wsfast.maps.feature_map import Bracket, PreparedText, gathered
 from wsfast.maps.measure import Measure, Norm
 from wsfast.perturbation.change import Change, Sites
 from wsfast.search.options import ordinary
@@ -259,6 +262,34 @@ class ClosedFormText(PreparedText):
         """
         floor = 1e-3 * self.norm
         return torch.maximum(norm, floor) * torch.maximum(norm, ROUNDING[dtype] * floor)
+
+    # -- proofs from above -------------------------------------------------------------------------
+
+    def unbounded(self, sites: Sites) -> str:
+        fn = self.weight_fn
+        if sites.words > 1:
+            return "bounds are of single words"
+        return "" if fn.normalize else "bounds are of normalised attention"
+
+    def pairs(self, index: Tensor, radius: float) -> Pairs:
+        """What the bound knows of the positions `index` (P,)."""
+        return pairs_of(self.state(index), radius)
+
+    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radius: float) -> Bracket:
+        index, shape, parts = sites.index, None, []
+        at_once = max(1, self.budget // (BYTES_OF_PAIR * self.n))
+        for part in numbers(index).split(at_once):
+            pairs = self.pairs(index[part], radius)
+            shape = shape_of(pairs) if shape is None else shape
+            largest = (float(norms.max()) / pairs.unit) ** 2
+            found = upper_bounds(pairs, shape, delta[part, 0] / radius, largest, self.engine)
+            parts.append((root(found.squared) * pairs.unit, found.relaxed, found.refined))
+        upper, relaxed, refined = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Bracket(upper, self.rounded(sites, relaxed, radius), refined)
+
+    def rounded(self, sites: Sites, relaxed: Tensor, radius: float) -> Tensor:
+        """Points (P, l, d) of the ball that maximisers (P, d) of a relaxed problem lead to."""
+        return radius * torch.nn.functional.normalize(relaxed, dim=-1)[:, None]
 
     # -- changes that are searched -----------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,14 @@ def gathered(parts: Iterator[Tensor], length: int) -> Tensor:
         out[end : end + len(part)] = part
         end += len(part)
     return out
+
+
+class Bracket(NamedTuple):
+    """Proofs from above at P places."""
+
+    upper: Tensor  # (P,) bounds of ‖φ(X + Δ) - φ(X)‖ over the ball, float64
+    starts: Tensor  # (P, l, d) that may lead a search further than its own
+    refined: Tensor  # (P,) bool, whether a bound was worth all steps
 
 
 class FeatureMap(ABC):
@@ -313,6 +321,14 @@ class PreparedText:
 
         Or over a product of `balls`, one for each word.
         """
+        raise NotImplementedError
+
+    def unbounded(self, sites: Sites) -> str:
+        """Why there is no proof from above for `bracket`; "" where there is one."""
+        return "bounds of this map are not known"
+
+    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radius: float) -> Bracket:
+        """Proofs from above, beside Δ (P, 1, d) and the norms (P,) that a search has found."""
         raise NotImplementedError
 
     # -- units -------------------------------------------------------------------------------------

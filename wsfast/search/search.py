@@ -64,12 +64,18 @@ class Search:
             return max(_GRID_PART, starts + _GRID_STARTS)
         return max(starts, len(_RAY))
 
-    def run(self, objective: Objective, more: Tensor | None = None) -> tuple[Point, int]:
+    def run(
+        self, objective: Objective, more: Tensor | None = None, *, own: int | None = None
+    ) -> tuple[Point, int]:
         """The best point at each place, and the steps of the ascent that led to it.
 
-        `more` (P, l, D) are points to start from, in place of as many random ones.
+        `more` (P, l, D) are points to start from, in place of as many of the starts of its own, of
+        which `own` are kept.
         """
         directions = self._directions(objective)
+        if more is not None:
+            own = max(_LEAST, directions.shape[1] - more.shape[1]) if own is None else own
+            directions = directions[:, :own]
         small = objective.small()
         if small is None:
             return self._run(directions, objective, self.max_steps - self.explored, more)
@@ -112,7 +118,7 @@ class Search:
         limits = self.limits
         starts = on_sphere(directions, *limits.steps).expand(objective.places, -1, -1)
         if more is not None:
-            starts = torch.cat([starts[:, : max(_LEAST, starts.shape[1] - more.shape[1])], more], 1)
+            starts = torch.cat([starts, more], 1)
         smoothed = objective.smoothed()
         if smoothed:
             led = starts

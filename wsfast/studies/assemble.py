@@ -15,6 +15,7 @@ from wsfast._inputs import Inputs
 from wsfast._version import __version__
 from wsfast._warn import warn
 from wsfast.results.sensitivity import SensitivityResult
+from wsfast.search.options import SearchOptions
 from wsfast.studies.worst_case import Asked, WorstCase
 
 
@@ -71,7 +72,7 @@ def assemble(
         places = options.places[k // (draws or 1)]
         per_word[k, places.column] = _values.fits("S", one.per_word, inputs.dtype)
         if upper is not None and one.upper is not None:
-            upper[k, places.column] = one.upper.to(inputs.dtype)
+            upper[k, places.column] = _rounded_up(one.upper, inputs.dtype)
         known = ~one.per_word.isnan()
         if bool(known.any()):
             best = int(one.per_word.masked_fill(~known, -torch.inf).argmax())
@@ -105,6 +106,7 @@ def assemble(
             "seed": options.seed,
             **(search if asked.kind is None else {}),
             **({} if sites is None or asked.kind is not None else {"ball": asked.ball}),
+            **({"bound": _of_bound(worst, options, draws)} if asked.bound else {}),
             "versions": versions(),
         },
         axes=tuple(lead),
@@ -112,3 +114,22 @@ def assemble(
         sites=sites,
         upper=None if upper is None else inputs.give(upper.reshape(*shape, -1)),
     )
+
+
+def _rounded_up(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """`values` in a dtype that may hold less: no bound is lowered."""
+    rounded = values.to(dtype)
+    return torch.where(rounded < values, rounded.nextafter(torch.full_like(rounded, torch.inf)), rounded)
+
+
+def _of_bound(
+    worst: list[WorstCase], options: SearchOptions, draws: int | None
+) -> dict[str, Any]:
+    """What a result tells of its bounds: why there are none, and which took all steps."""
+    refined = [
+        options.places[k // (draws or 1)].column[one.refined].tolist()
+        for k, one in enumerate(worst)
+        if one.refined is not None
+    ]
+    reasons = sorted({one.unbounded for one in worst} - {""})
+    return {"method": "dual", "refined": refined, **({"none": "; ".join(reasons)} if reasons else {})}

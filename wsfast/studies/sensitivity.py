@@ -50,6 +50,7 @@ def raf_sensitivity(
     starts: int = 4,
     max_steps: int = 60,
     tol: float = 1e-4,
+    bound: bool = False,
     memory_budget: int = DEFAULT_BUDGET,
     backend: str | None = None,
     progress: bool = False,
@@ -100,6 +101,13 @@ def raf_sensitivity(
         many in all.
     tol : float, default 1e-4
         A position is done when four steps together raise its norm by less than this share.
+    bound : bool, default False
+        Whether to prove from above as well: `upper` of the result is then no less than S_i, whatever
+        Δ (docs/design.md, 8), at about the price of another search or two, and what the proof shows
+        of the worst Δ raises S too. Single words, softmax or normalised ReLU, the ball; elsewhere
+        `upper` is NaN, and ``info["bound"]["none"]`` says why. ``info["bound"]["refined"]`` lists
+        the positions whose bound was worth all steps, text by text and draw by draw: those of the
+        others are near the largest S_i found, or below, and looser than they could be.
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take, beyond copies of `X` and `W`.
     backend : {"reference", "torch", "native"}, optional
@@ -150,6 +158,7 @@ def raf_sensitivity(
         max_steps=max_steps,
         tol=tol,
         memory_budget=memory_budget,
+        bound=bound,
     )
     causal = _values.flag("causal", causal)
     options = asked.options
@@ -420,13 +429,22 @@ def _of_network(
 
 
 def _asked(
-    inputs: Inputs, perturbation: Any, rows: Any, ball: Any = "joint", **given: Any
+    inputs: Inputs,
+    perturbation: Any,
+    rows: Any,
+    ball: Any = "joint",
+    bound: Any = False,
+    **given: Any,
 ) -> Asked:
     """What is asked for, checked; `given` are the arguments of `search_options`."""
     kind = kind_of(perturbation, given.get("radius"))
     measure = norm_of(kind, rows)
     _values.one_of("ball", ball, BALLS)
-    return Asked(search_options(inputs, **given), kind, measure, ball)
+    if _values.flag("bound", bound) and kind is not None:
+        raise ValueError(
+            f"bound must be False with perturbation={perturbation!r}: bounds are of the ball"
+        )
+    return Asked(search_options(inputs, **given), kind, measure, ball, bound)
 
 
 def _sensitivity(

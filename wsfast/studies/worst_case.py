@@ -29,6 +29,9 @@ class WorstCase(NamedTuple):
     delta: Tensor  # (P, m, d)
     steps: int
     upper: Tensor | None = None  # (P,) upper bounds of S_i, float64
+    # Of bounds that are proved: where they took all steps (P,) bool, or why there are none.
+    refined: Tensor | None = None
+    unbounded: str = ""
 
 
 class Asked(NamedTuple):
@@ -38,12 +41,17 @@ class Asked(NamedTuple):
     kind: Kind | None = None  # None: every Δ of the ball is searched
     measure: Norm = Norm()
     ball: str = "joint"
+    bound: bool = False  # whether a proof from above is sought beside each norm
     relative: bool = False  # whether the radius is in units of ‖x_i‖, or of the norm of the site
 
     def lengths(self, text: PreparedText, at: Tensor) -> Tensor:
         """Norms (P,) of the words at places (P, m)."""
         lengths: Tensor = text.X[at].flatten(1).norm(dim=1)
         return lengths
+
+    def work(self, text: PreparedText, sites: Sites) -> int:
+        """What all of it costs, in the units of the bar: a bound counts as much as a search."""
+        return len(sites) * text.work_of_place * (1 + self.bound)
 
     def balls(self, sites: Sites) -> int:
         """How many balls a change of these sites is searched in."""
@@ -72,7 +80,7 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
     total = len(draws.numbers) * sum(
         draws.work(len(text), inputs.d, len(of_text.column))
         for text, of_text in zip(words, options.places, strict=True)
-    )
+    ) * (1 + asked.bound)
     large = draws.unit == "number"
     with torch.no_grad(), progress_bar(total, draws.unit, progress, large=large) as bar:
         for draw in draws.numbers:
@@ -108,17 +116,27 @@ def _in_order(found: list[tuple[Tensor, WorstCase]], widest: int) -> WorstCase:
     if len(found) == 1 and found[0][1].delta.shape[1] == widest:
         return found[0][1]
     order = torch.cat([which for which, _ in found]).argsort()
-    columns = zip(*(_padded(worst, widest) for _, worst in found), strict=True)
-    per_word, delta, upper = (torch.cat(column)[order] for column in columns)
-    steps = max(worst.steps for _, worst in found)
-    return WorstCase(per_word, delta, steps, None if found[0][1].upper is None else upper)
+    every = [worst for _, worst in found]
+
+    def merged(columns: list[Tensor | None]) -> Tensor | None:
+        known = [column for column in columns if column is not None]
+        return torch.cat(known)[order] if len(known) == len(columns) else None
+
+    per_word = torch.cat([worst.per_word for worst in every])[order]
+    delta = torch.cat([_padded(worst.delta, widest) for worst in every])[order]
+    return WorstCase(
+        per_word,
+        delta,
+        max(worst.steps for worst in every),
+        merged([worst.upper for worst in every]),
+        merged([worst.refined for worst in every]),
+        "; ".join(sorted({worst.unbounded for worst in every} - {""})),
+    )
 
 
-def _padded(worst: WorstCase, m: int) -> tuple[Tensor, Tensor, Tensor]:
-    """S_i, Δ of m words and the upper bounds, if there are any."""
-    missing = m - worst.delta.shape[1]
-    delta = torch.nn.functional.pad(worst.delta, (0, 0, 0, missing))
-    return worst.per_word, delta, worst.per_word if worst.upper is None else worst.upper
+def _padded(delta: Tensor, m: int) -> Tensor:
+    """Δ of m words."""
+    return torch.nn.functional.pad(delta, (0, 0, 0, m - delta.shape[1]))
 
 
 def worst_cases_at(
@@ -147,10 +165,11 @@ def _apart(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> Wor
     norm = text.norm
     searched = asked.kind is None
     if len(sites) == 0 or float(norm) == 0 or (searched and options.radius == 0):
-        bar.update(len(sites) * text.work_of_place)
+        bar.update(asked.work(text, sites))
         none = torch.zeros(len(sites), dtype=torch.float64, device=text.X.device) / norm
         delta = torch.zeros(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
-        return WorstCase(none, delta, 0, none if text.bounded and searched else None)
+        known = searched and (text.bounded or asked.bound)
+        return WorstCase(none, delta, 0, none if known else None, none > 0)
     return None
 
 
@@ -180,28 +199,55 @@ def _searched(
     texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
 ) -> list[WorstCase]:
     """The worst Δ of the ball at each place of each text."""
-    radius, balls = asked.options.radius, asked.balls(sites)
     all_found = _largest(texts, sites, asked, bar)
-    deltas = [within(found.delta, radius, balls) for found in all_found]
+    verified = _verified(texts, sites, asked, [found.delta for found in all_found])
+    worst = []
+    for text, found, (norm, delta) in zip(texts, all_found, verified, strict=True):
+        upper = None if found.upper is None else found.upper / text.norm
+        one = WorstCase(norm / text.norm, delta, found.steps, upper)
+        worst.append(_bracketed(text, sites, asked, one, bar) if asked.bound else one)
+    return worst
+
+
+def _verified(
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, deltas: list[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
+    """The norms (P,) of the changes that were found of each text, and these, inside of the ball."""
+    inside = [within(delta, asked.options.radius, asked.balls(sites)) for delta in deltas]
     if asked.relative:
-        deltas = [
+        inside = [
             delta * asked.lengths(text, sites.at).to(delta.dtype)[:, None, None]
-            for text, delta in zip(texts, deltas, strict=True)
+            for text, delta in zip(texts, inside, strict=True)
         ]
     changes = [
         Change(add=delta[:, None].to(text.X.dtype))
-        for text, delta in zip(texts, deltas, strict=True)
+        for text, delta in zip(texts, inside, strict=True)
     ]
     norms = texts[0].verified_of_each(texts, sites, changes, asked.measure)
-    return [
-        WorstCase(
-            norm / text.norm,
-            delta,
-            found.steps,
-            None if found.upper is None else found.upper / text.norm,
-        )
-        for text, norm, delta, found in zip(texts, norms, deltas, all_found, strict=True)
-    ]
+    return list(zip(norms, inside, strict=True))
+
+
+def _bracketed(
+    text: PreparedText, sites: Sites, asked: Asked, worst: WorstCase, bar: Progress
+) -> WorstCase:
+    """What was found with a proof from above beside it, and what the proof's starts add to it."""
+    per_word, delta, reason = worst.per_word, worst.delta, text.unbounded(sites)
+    if reason:
+        bar.update(len(sites) * text.work_of_place)
+        upper = torch.full_like(per_word, torch.nan)
+        return worst._replace(upper=upper, refined=torch.zeros_like(upper) > 0, unbounded=reason)
+    radius, norm = asked.options.radius, per_word * text.norm
+    proved = text.bracket(sites, delta.double(), norm, radius)
+    further = _part_by_part(text, sites, asked, bar, proved.starts)
+    ((again, other),) = _verified([text], sites, asked, [further.delta])
+    rose = again > norm
+    return WorstCase(
+        torch.where(rose, again / text.norm, per_word),
+        torch.where(rose[:, None, None], other, delta),
+        max(worst.steps, further.steps),
+        proved.upper / text.norm,
+        proved.refined,
+    )
 
 
 def _largest(
@@ -239,10 +285,14 @@ def _upper(text: PreparedText, sites: Sites, asked: Asked) -> Tensor | None:
     return text.upper(sites, asked.options.radius, asked.balls(sites))
 
 
-def _part_by_part(text: PreparedText, sites: Sites, asked: Asked, bar: Progress) -> _Found:
-    """The same for one text, as many places at once as fit."""
+def _part_by_part(
+    text: PreparedText, sites: Sites, asked: Asked, bar: Progress, only: Tensor | None = None
+) -> _Found:
+    """The same for one text, as many places at once as fit; from `only` (P, l, d), or all starts."""
     search = Search(asked.options, asked.balls(sites))
-    more = None if sites.words == 1 else _of_single_words(text, sites, asked)
+    more = only
+    if sites.words > 1:
+        more = _of_single_words(text, sites, asked)
     # Into one array: small results kept between large temporaries fragment the heap.
     delta = torch.empty(*sites.at.shape, text.d, dtype=text.dtype, device=text.X.device)
     uppers, steps, first = [], 0, 0
@@ -250,7 +300,7 @@ def _part_by_part(text: PreparedText, sites: Sites, asked: Asked, bar: Progress)
         here = slice(first, first + len(part))
         objective = _objective(text, part, asked)
         own = None if more is None else more[here].to(objective.dtype)
-        point, taken = search.run(objective, own)
+        point, taken = search.run(objective, own, own=None if only is None else 0)
         delta[here] = point.delta.unflatten(-1, (sites.words, -1))
         first += len(part)
         if (upper := _upper(text, part, asked)) is not None:
