@@ -109,10 +109,10 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       m, "bound_ball" + suffix,
       [](const BallOf& ball, int threads) { Cpu::kernels<T>().bound_ball(ball, threads); },
       field("positions", &BallOf::positions), field("N", &BallOf::N),
-      field("smooth", &BallOf::smooth), field("index", &BallOf::index),
-      field("eigenvalues", &BallOf::eigenvalues), field("words", &BallOf::words),
-      field("scores", &BallOf::scores), field("h", &BallOf::h), field("b", &BallOf::b),
-      field("kappa", &BallOf::kappa), field("nu", &BallOf::nu), field("weight", &BallOf::weight),
+      field("index", &BallOf::index), field("eigenvalues", &BallOf::eigenvalues),
+      field("words", &BallOf::words), field("scores", &BallOf::scores), field("h", &BallOf::h),
+      field("b", &BallOf::b), field("kappa", &BallOf::kappa), field("nu", &BallOf::nu),
+      field("weight", &BallOf::weight), field("smooth", &BallOf::smooth),
       field("lam", &BallOf::lam), field("value", &BallOf::value), field("x", &BallOf::x),
       field("by_z", &BallOf::by_z), field("zz", &BallOf::zz), field("by_kappa", &BallOf::by_kappa));
   m.def(

@@ -207,7 +207,7 @@ template <typename T>
 BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
   const Index N = in.N, i = in.index[p];
   const T *z = in.words + i * N, *y = in.scores + i * N, *h = in.h + p * N, *b = in.b + p * N;
-  const T *L = in.eigenvalues, kappa = in.kappa[p];
+  const T *L = in.eigenvalues, kappa = in.kappa[p], smooth = in.smooth[p];
   T zz = 0, zh = 0, hh = 0, zy = 0, hy = 0, yy = 0, zb = 0, hb = 0, yb = 0, bb = 0, trace = 0;
   T zz2 = 0, zh2 = 0, hh2 = 0, zy2 = 0, hy2 = 0, yy2 = 0, zb2 = 0, hb2 = 0, yb2 = 0, negative = 0;
 #pragma omp simd reduction(+ : zz, zh, hh, zy, hy, yy, zb, hb, yb, bb, trace, zz2, zh2, hh2, zy2, \
@@ -245,7 +245,7 @@ BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
     length += 2 * at.c[r] * b2[r];
     for (int q = 0; q < 3; ++q) length += at.c[r] * at.c[q] * second[r][q];
   }
-  at.size = T(0.25) * length + in.smooth * trace;
+  at.size = T(0.25) * length + smooth * trace;
   // Signs of the pivots, from the last corner up; N^-1 has two negative eigenvalues.
   const int below = (s22 < T(0)) + (c00 * s22 < T(0)) + (determinant * c00 < T(0));
   at.positive = below + static_cast<int>(negative) == 2;
@@ -257,12 +257,12 @@ void ball_of(const BoundBall<T>& in, Index p) {
   constexpr int kSeek = 40;
   const Index N = in.N, i = in.index[p];
   const T *z = in.words + i * N, *y = in.scores + i * N, *h = in.h + p * N, *b = in.b + p * N;
-  const T *L = in.eigenvalues, kappa = in.kappa[p];
+  const T *L = in.eigenvalues, kappa = in.kappa[p], smooth = in.smooth[p];
   // Below the third largest of its diagonal, K has a negative eigenvalue.
   T low = N > 2 ? larger(kappa * L[N - 3], T(0)) : T(0), at_low = 0, at_high = 0;
   const T z2 = dot(z, z, N), h2 = dot(h, h, N), y2 = dot(y, y, N);
   T high = kappa * L[N - 1] + in.nu[p] * z2 + root(z2 * h2) + in.weight[p] * y2 +
-           root(dot(b, b, N)) + 2 * in.smooth * N + T(1e-9);
+           root(dot(b, b, N)) + 2 * smooth * static_cast<T>(N);
   const T start = in.lam[p];
   T lam = start > low && start < high ? start : T(0.5) * (low + high);
   BallAt<T> at = ball_at(in, p, lam);
@@ -301,12 +301,12 @@ void ball_of(const BoundBall<T>& in, Index p) {
         2 * (at.A[0][1] * z[k] * h[k] + at.A[0][2] * z[k] * y[k] + at.A[1][2] * h[k] * y[k]);
     x[k] = xk, by_z[k] = zk;
     bx += b[k] * xk, zz += z[k] * zk, yx += y[k] * xk, yy += y[k] * yk;
-    moments += L[k] * (xk * xk + in.smooth * by * (1 + by * inner));
+    moments += L[k] * (xk * xk + smooth * by * (1 + by * inner));
   }
   in.value[p] = at.positive ? lam + T(0.5) * bx : -T(kMinusInfinity);
   in.zz[p] = zz;
   const T D = in.weight[p] / larger(kappa, T(1e-30));
-  in.by_kappa[p] = moments - D * (yx * yx + in.smooth * yy);
+  in.by_kappa[p] = moments - D * (yx * yx + smooth * yy);
 }
 
 template <typename T>

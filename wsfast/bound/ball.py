@@ -28,12 +28,12 @@ class SmoothBall(NamedTuple):
     by_kappa: Tensor  # (P,) of Σ L_k X̄_kk - D_i y_iᵀX̄y_i
 
 
-def smooth_ball(index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float) -> SmoothBall:
+def smooth_ball(index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor) -> SmoothBall:
     """The smoothed maximum of a form of the positions `index`; λ is sought from `lam` (P,)."""
     ends = form.diagonal[:, -3:] if form.diagonal.shape[1] > 2 else 0 * form.diagonal[:, :1]
     # Below the third largest of the diagonal, K has a negative eigenvalue.
     low = ends[:, 0].clamp(min=0)
-    high = form.size + form.b.norm(dim=1) + 2 * smooth * form.b.shape[1] + 1e-9
+    high = form.size + form.b.norm(dim=1) + 2 * smooth * form.b.shape[1]
     lam = torch.where((lam > low) & (lam < high), lam, 0.5 * (low + high))
     for seek in range(_SEEK + 1):
         at = form.at(lam)
@@ -53,7 +53,7 @@ def smooth_ball(index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: fl
         lam = torch.where(near, lam, high if seek == _SEEK - 1 else following)
     z, y = form.V[:, 0], form.V[:, 2]
     by_z, by_y = at.solve(z), at.solve(y)
-    moments = x.square() + smooth * inverse
+    moments = x.square() + smooth[:, None] * inverse
     along = (y * x).sum(1).square() + smooth * (y * by_y).sum(1)
     return SmoothBall(
         lam=lam,

@@ -13,11 +13,12 @@ from wsfast.bound.multipliers import Descent, Kernels
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 
-# Steps at all positions, and further ones where the bound is above what was found by this factor.
-_FIRST, _FURTHER, _WORTH = 30, 40, 1.05
+# Steps at all positions, and then so many at a time, up to so many in all, where the bound is above
+# what was found by this factor.
+_FIRST, _MORE, _ALL, _WORTH = 16, 8, 64, 1.045
 
 # Grids of the log-odds, step and growth: where multipliers are sought, and of the proof.
-_COARSE, _FINE = (0.25, 1.18), (0.1, 1.08)
+_COARSE, _FINE = (0.5, 1.3), (0.1, 1.08)
 
 BYTES_OF_PAIR = 600
 """That the bound of a pair takes at most."""
@@ -41,17 +42,19 @@ def upper_bounds(
     """
     dtype = torch.float32
     coarse, fine = nodes(pairs, *_COARSE), nodes(pairs, *_FINE)
-    steps = _FIRST + _FURTHER
     descent = Descent(
-        pairs.to(dtype), shape.to(dtype), delta.to(dtype), coarse.to(dtype), steps, kernels
+        pairs.to(dtype), shape.to(dtype), delta.to(dtype), coarse.to(dtype), _ALL, kernels
     )
     descent.go_on(_FIRST)
-    refined = ~(descent.value <= _WORTH**2 * largest)
-    left = refined.nonzero()[:, 0]
-    if len(left) > 0:
-        part = descent.select(left)
-        part.go_on(_FURTHER)
+    part, left = descent, torch.arange(len(pairs.index), device=pairs.index.device)
+    for _ in range(_FIRST, _ALL, _MORE):
+        worth = (~(part.value <= _WORTH**2 * largest)).nonzero()[:, 0]
+        part, left = part.select(worth), left[worth]
+        if len(left) == 0:
+            break
+        part.go_on(_MORE)
         descent.put(left, part)
+    refined = torch.zeros_like(pairs.index, dtype=torch.bool).index_fill(0, left, True)
     by = admissible(pairs, descent.best.to(torch.float64))
     squared, relaxed = certified(
         pairs, shape, by, kernels.bound_rows(pairs, shape, by, fine, proof=True)

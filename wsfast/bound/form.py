@@ -11,7 +11,7 @@ from torch import Tensor
 from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs
 from wsfast.bound.shape import Shape
 
-_LEAST = 1e-14  # of κ D_i: its inverse is used
+_LEAST = 1e-14  # of what is divided by
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ def admissible(pairs: Pairs, by: Multipliers) -> Multipliers:
         by,
         beta=by.beta.masked_fill(still, 0.0),
         gamma=by.gamma.masked_fill(nothing, 0.0),
-        nu=by.nu.clamp(min=1e-9).masked_fill(nothing, 0.0),
+        nu=by.nu.clamp(min=_LEAST).masked_fill(nothing, 0.0),
         eta=by.eta.masked_fill(still, 0.0),
         zeta=by.zeta.masked_fill(no_p, 0.0),
         kappa=by.kappa.clamp(min=0.0),
-        lam=by.lam.clamp(min=1e-9),
+        lam=by.lam.clamp(min=_LEAST),
     )
 
 
 @dataclass(frozen=True)
 class Form:
-    """Σ_j Q_j = xᵀMx + bᵀx, M = diagonal + V N Vᵀ with V = [z h y_i].
+    """Σ_j Q_j = xᵀMx + bᵀx, M = κ diag L + ν̄ z zᵀ + ½ (h zᵀ + z hᵀ) - κ D_i y_i y_iᵀ.
 
-    N has ν̄ and ½, ½ for z and h, and -κ D_i for y_i.
+    That is a diagonal + V N Vᵀ with V = [√ν̄ z, h/√ν̄, √(κ D_i) y_i].
     """
 
     eigenvalues: Tensor  # (N,) L
@@ -103,20 +103,18 @@ class Form:
     @cached_property
     def V(self) -> Tensor:
         """(P, 3, N)."""
-        return torch.stack([self.z, self.h, self.y], 1)
+        root = self.nu.sqrt()[:, None]
+        return torch.stack([root * self.z, self.h / root, self.weight.sqrt()[:, None] * self.y], 1)
 
-    @cached_property
+    @property
     def inverse(self) -> Tensor:
-        """N⁻¹ (P, 3, 3), two of whose eigenvalues are negative."""
-        found = self.V.new_zeros(len(self.V), 3, 3)
-        found[:, 0, 1] = found[:, 1, 0] = 2.0
-        found[:, 1, 1], found[:, 2, 2] = -4 * self.nu, -1 / self.weight
-        return found
+        """N⁻¹ (3, 3), two of whose eigenvalues are negative."""
+        return self.b.new_tensor([[0.0, 2.0, 0.0], [2.0, -4.0, 0.0], [0.0, 0.0, -1.0]])
 
     def times(self, x: Tensor) -> Tensor:
         """M x for x (P, N)."""
         z, h, y = (self.V @ x[:, :, None])[:, :, 0].unbind(1)
-        by = torch.stack([self.nu * z + 0.5 * h, 0.5 * z, -self.weight * y], 1)
+        by = torch.stack([z + 0.5 * h, 0.5 * z, -y], 1)
         found: Tensor = self.diagonal * x + (by[:, None] @ self.V)[:, 0]
         return found
 
@@ -124,7 +122,7 @@ class Form:
     def size(self) -> Tensor:
         """No less than the norm of M, (P,)."""
         z, h, y = self.V.norm(dim=2).unbind(1)
-        return self.diagonal.amax(1) + self.nu * z * z + z * h + self.weight * y * y
+        return self.diagonal.amax(1) + z * z + z * h + y * y
 
     def at(self, lam: Tensor) -> Shifted:
         """K = λ I - M for λ (P,)."""
@@ -176,6 +174,6 @@ def form_of(pairs: Pairs, shape: Shape, by: Multipliers) -> Form:
         h=h,
         y=y,
         b=b,
-        nu=by.nu.sum(1),
+        nu=by.nu.sum(1).clamp(min=_LEAST),
         weight=(by.kappa * shape.weights[here]).clamp(min=_LEAST),
     )

@@ -24,7 +24,7 @@ class Kernels(Protocol):
         """See `certificate.row_maxima`."""
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float
+        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
 
@@ -34,6 +34,12 @@ _DECAY = (0.8, 0.95)
 _RATE, _LAST_RATE = 0.15, 0.004
 # Smoothing of the ball's maximum, in its last steps; its first ones have five times as much.
 _SMOOTH = 1e-3
+
+# A form that is no larger is none.
+_NONE = 1e-12
+
+# The squared change that all this is made for.
+_USUAL = 20.0
 
 
 class Descent:
@@ -80,20 +86,28 @@ class Descent:
             bend = torch.where(alpha > 0, (1 - alpha).square() / pairs.scale.clamp(min=0.05), 0.0)
         by_t = 2 * bend * (q * pairs.c2 + (alpha + q) * along + alpha)
         by_u = 2 * q * alpha * pairs.inv_b
-        own = pairs.index[:, None]
+        changes = q.square() * pairs.c2 + 2 * q * alpha * along + alpha.square()
         still = pairs.kind == NEUTRAL
-        by_t, by_u, t = (x.masked_fill(still, 0.0) for x in (by_t, by_u, t))
-        by_u = by_u.scatter(1, own, 2.0)
-        z = pairs.words[pairs.index]
-        u = (z * delta).sum(1, keepdim=True).clamp(min=0.1)
+        by_t, by_u, t, changes = (x.masked_fill(still, 0.0) for x in (by_t, by_u, t, changes))
+        # The own row, where it is not known to stay small.
+        own = pairs.index[:, None]
+        most = pairs.own + 2 * (pairs.reach_u + pairs.reach_p[pairs.index])
+        by_u = by_u.scatter(1, own, 2.0 * (most > pairs.others).to(by_u.dtype)[:, None])
+        # What is small, and the smoothing, are in units of what was found.
+        tiny = torch.finfo(t.dtype).tiny ** 0.5
+        self._unit = changes.sum(1).clamp(min=tiny) / _USUAL
+        unit = self._unit[:, None]
+        z, reach = pairs.words[pairs.index], pairs.reach_u[:, None].clamp(min=tiny)
+        u = torch.maximum((z * delta).sum(1, keepdim=True), 0.1 * reach)
         rising = by_u.clamp(min=0)
-        usual = rising.mean(1, keepdim=True).clamp(min=0.02)
+        usual = torch.maximum(rising.mean(1, keepdim=True), 0.02 * unit)
         lam = ((t * by_t).sum(1, keepdim=True) + rising.sum(1, keepdim=True) * u) / 2
-        lam = lam.clamp(min=0.05)
-        largest = max(float(shape.eigenvalues[-1]), 1e-6)
+        lam = torch.maximum(lam, 0.05 * unit)
+        largest = float(shape.eigenvalues[-1])
+        by_form = lam / largest if largest > _NONE else 0 * lam
         nu = 0.4 * (rising + 0.05 * usual) / (2 * u)
-        kappa = 0.8 * lam / largest
-        turn = by_t.abs().mean(1, keepdim=True) + 2 * lam / largest * t.abs().mean(1, keepdim=True)
+        kappa = 0.8 * by_form
+        turn = by_t.abs().mean(1, keepdim=True) + 2 * by_form * t.abs().mean(1, keepdim=True)
         each = torch.ones_like(t)
         # β, γ, ν, η, ζ, and the size of a step of each.
         self._at = torch.stack(
@@ -102,7 +116,7 @@ class Descent:
         self._sizes = torch.stack(
             [turn * each, usual * each, usual / u * each, turn / u * each, usual * each]
         )
-        self._kappa, self._kappa_size = kappa[:, 0], lam[:, 0] / largest
+        self._kappa, self._kappa_size = kappa[:, 0], by_form[:, 0]
         self._lam = lam[:, 0]
 
     def _at_change(self, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,7 +144,7 @@ class Descent:
         part._pairs = self._pairs.select(keep)
         for name in ("_at", "_sizes", "_first", "_second"):
             setattr(part, name, getattr(self, name)[:, keep].contiguous())
-        for name in ("_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "value"):
+        for name in ("_unit", "_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "value"):
             setattr(part, name, getattr(self, name)[keep])
         part.best = self.best.select(keep)
         return part
@@ -145,7 +159,8 @@ class Descent:
         by = self._multipliers()
         row = self._kernels.bound_rows(pairs, shape, by, self._grid, proof=False)
         form = form_of(pairs, shape, by)
-        ball = self._kernels.bound_ball(pairs.index, shape, form, by.lam, smooth)
+        smoothing = smooth * self._unit
+        ball = self._kernels.bound_ball(pairs.index, shape, form, by.lam, smoothing)
         self._lam = ball.lam
         total = row.value.sum(1) + ball.value
         better = total < self.value
@@ -159,8 +174,8 @@ class Descent:
             [
                 t_mean - t,
                 u_mean - u,
-                u_mean.square() + smooth * ball.zz[:, None] - u * u,
-                t_mean * u_mean + smooth * spread - t * u,
+                u_mean.square() + (smoothing * ball.zz)[:, None] - u * u,
+                t_mean * u_mean + smoothing[:, None] * spread - t * u,
                 p_mean - p,
             ]
         )
@@ -172,8 +187,8 @@ class Descent:
         self._kappa = self._kappa - rate * _adam(
             by_kappa, self._kappa_size, self._kappa_first, self._kappa_second, count
         )
-        self._at[2].clamp_(min=1e-4)
-        self._kappa.clamp_(min=1e-9)
+        self._at[2] = torch.maximum(self._at[2], 1e-4 * self._unit[:, None])
+        self._kappa = torch.maximum(self._kappa, 1e-3 * self._kappa_size)
 
 
 def _adam(gradient: Tensor, size: Tensor, first: Tensor, second: Tensor, count: int) -> Tensor:

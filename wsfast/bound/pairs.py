@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from wsfast.attention.core import NEVER, numbers
-from wsfast.attention.state import HeadState, PositionState, squared_distances
+from wsfast.attention.state import (
+    BilinearState,
+    HeadState,
+    PositionState,
+    squared_distances,
+)
 
 # What a pair is: any; one whose row gives word i more than half of its attention; one of a ReLU
 # row without other words, whose attention is 0 or 1; one that no change moves.
@@ -141,16 +146,14 @@ def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -
     plain = kind == PLAIN
     scale = torch.where(alone, 1.0, state.rest) if relu else torch.ones_like(state.a)
     low, high = (state.logit - reach) / scale, (state.logit + reach) / scale
-    phi = state.means[state.index]
-    each = numbers(state.index)
-    far = squared_distances(phi, state.words)
-    far = far.masked_fill(state.own_logit[:, : state.n] <= NEVER / 2, 0.0)
-    own = (state.word - phi).square().sum(-1)
-    far[each, state.index] = 0.0
-    others = far.amax(1)
-    if relu or (isinstance(state, HeadState) and not state.plain):
-        # All weights may vanish, or a sink take them: then nothing is left of the row.
-        others = torch.maximum(others, phi.square().sum(-1))
+    others, own = _own_row(state)
+    others, own = others / unit**2, own / unit**2
+    # What is known to stay small needs no word of its own.
+    near = _near(state, _own_reach(state, radius, moves), radius * size) / unit**2
+    small = near < torch.maximum(others, own + 1)
+    others = torch.where(small, near, others)
+    below = others - 2 * (words[state.index].norm(dim=1) + reach_p[state.index]) - 1
+    own = torch.where(small, below, own + 1)
     return Pairs(
         index=state.index,
         relu=relu,
@@ -171,7 +174,51 @@ def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -
         high=high,
         alpha_low=attention(low, relu=relu),
         alpha_high=attention(high, relu=relu),
-        others=others / unit**2,
-        own=own / unit**2 + 1,
+        others=others,
+        own=own,
         unit=unit,
     )
+
+
+def _own_row(state: PositionState) -> tuple[Tensor, Tensor]:
+    """The largest ‖x_l - φ_i‖², l ≠ i, and ‖x_i - φ_i‖², (P,) each."""
+    phi = state.means[state.index]
+    far = squared_distances(phi, state.words)
+    far = far.masked_fill(state.own_logit[:, : state.n] <= NEVER / 2, 0.0)
+    others = far.scatter(1, state.index[:, None], 0.0).amax(1)
+    if not state.weight_fn.exponential or state.own_logit.shape[1] > state.n:
+        # All weights may vanish, or a sink take them: then nothing is left of the row.
+        others = torch.maximum(others, phi.square().sum(-1))
+    return others, (state.word - phi).square().sum(-1)
+
+
+def _own_reach(state: PositionState, radius: float, moves: Tensor | None) -> Tensor:
+    """The most that a score of the own row moves, (P,)."""
+    if isinstance(state, BilinearState):
+        queries, keys, product = state.queries, state.keys, 0.5 * state.bilinear.norm()
+    else:
+        assert isinstance(state, HeadState)
+        assert moves is not None
+        d_k = state.keys.shape[1]
+        by_key, by_query = moves[:, :d_k], moves[:, -d_k:]
+        queries, keys = state.queries @ by_key.mT, state.keys @ by_query.mT
+        product = (by_key @ by_query.mT).norm()
+    own = (queries[state.index].norm(dim=1) + keys[state.index].norm(dim=1)) * radius
+    return torch.maximum(keys.norm(dim=1).max() * radius, own + product * radius**2)
+
+
+def _near(state: PositionState, reach: Tensor, size: float) -> Tensor:
+    """A bound (P,) of the squared change of the own row, good where its scores hardly move.
+
+    No weight of softmax changes by more than a factor e^(2 reach); the value moves by `size`.
+    """
+    if not state.weight_fn.exponential:
+        return torch.full_like(reach, torch.inf)
+    phi = state.means[state.index]
+    factor = (2 * reach).clamp(max=100).exp()
+    far = squared_distances(phi, state.words).clamp(min=0).sqrt()
+    moved = (state.own_a[:, : state.n] * far).sum(1)
+    if state.own_a.shape[1] > state.n:
+        moved = moved + state.own_a[:, state.n] * phi.norm(dim=1)
+    own = state.own_a.gather(1, state.index[:, None])[:, 0]
+    return ((factor - 1) * moved + (factor * own).clamp(max=1) * size).square() * (1 + 1e-9)

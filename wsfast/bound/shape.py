@@ -83,7 +83,7 @@ def shape_of(pairs: Pairs) -> Shape:
     of_scores = (inner[0].mT * weights) @ inner[0]
     of_means = inner[1].mT @ inner[1]
     largest = [float(torch.linalg.eigvalsh(form)[-1]) for form in (of_scores, of_means)]
-    theta = _MEANS * max(largest[0], 1.0) / max(largest[1], 1e-12)
+    theta = _MEANS * largest[0] / largest[1] if largest[1] > 1e-12 * largest[0] else 0.0
     eigenvalues, vectors = torch.linalg.eigh(of_scores + theta * of_means)
     eigenvalues = eigenvalues.clamp(min=0)
     basis = within @ vectors
@@ -107,8 +107,10 @@ def _balanced(scores: Tensor) -> Tensor:
     """D > 0, of mean 1, with about the largest Σ log D_j for which YᵀDY has no large eigenvalue."""
     gram = scores @ scores.mT
     n = len(gram)
-    if float(gram.diagonal().max()) < 1e-12:
+    size = float(gram.diagonal().max())
+    if size == 0:
         return torch.ones_like(gram[0])
+    gram = gram / size
     eye = torch.eye(n, dtype=gram.dtype, device=gram.device)
     log = torch.full_like(gram[0], 0.9 / float(torch.linalg.eigvalsh(gram)[-1])).log()
 

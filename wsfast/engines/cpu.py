@@ -90,7 +90,7 @@ class Cpu(Engine):
         return found
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float
+        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
     ) -> SmoothBall:
         each, vector = torch.empty_like(lam), torch.empty_like(form.b)
         found = SmoothBall(
@@ -106,9 +106,10 @@ class Cpu(Engine):
             "kappa": form.kappa,
             "nu": form.nu,
             "weight": form.weight,
+            "smooth": smooth,
         }
         positions, N = form.b.shape
-        _launch("bound_ball", given, found._asdict(), positions=positions, N=N, smooth=smooth)
+        _launch("bound_ball", given, found._asdict(), positions=positions, N=N)
         return found
 
     def tiles(

@@ -232,7 +232,7 @@ class Engine:
         return certificate.row_maxima(pairs, shape, by, grid, proof=proof)
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: float
+        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
         return ball.smooth_ball(index, shape, form, lam, smooth)

@@ -87,7 +87,9 @@ class Search:
         lifted = Point(small.lifted(point.delta), point.value)
         if small.lossless:
             return lifted, steps
-        polished, further = ascend(objective, lifted, self.limits, self.max_steps - steps)
+        # As many for all, however long the slowest has taken: places do not depend on one another.
+        left = self.max_steps - self.explored - most
+        polished, further = ascend(objective, lifted, self.limits, left)
         return polished, steps + further
 
     def finish(
