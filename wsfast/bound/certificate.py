@@ -71,6 +71,8 @@ _SURE = 1e-8  # λ is more than large enough by this share of it
 
 _NUMBERS = 1 << 20  # evaluated together
 
+_WIDE = 3.0  # pairs that move by less get a finer grid
+
 # Shares by which λ grows until K surely is positive definite.
 _GROW = (*[5e-7] * 2, *[5e-4] * 20, *[0.2] * 400)
 
@@ -93,14 +95,20 @@ class RowMaxima(NamedTuple):
 
 
 def nodes(pairs: Pairs, step: float, growth: float) -> Nodes:
-    """Nodes from the lowest to the highest that a pair can reach, `step` apart where α bends."""
+    """Nodes from the lowest to the highest that a pair can reach, `step` apart where α bends.
+
+    Nearer to one another where pairs move by little.
+    """
     moved = pairs.kind < ALONE
-    ends = torch.stack([pairs.low, pairs.high])[:, moved].abs()
-    far = max(1.0, float(ends.max()) if ends.numel() else 1.0) * (1 + 1e-9)
+    far, wide = 1.0, 1.0
+    if bool(moved.any()):
+        far = max(far, float(torch.maximum(pairs.low.abs(), pairs.high.abs())[moved].max()))
+        wide = float((pairs.high - pairs.low)[moved].median())
     # α of ReLU bends next to 0 alone, where g is of the order of 1.
     step, dense = (0.2 * step, 2.0) if pairs.relu else (step, 7.0)
+    step *= min(1.0, max(wide / _WIDE, 0.05))
     at = [k * step for k in range(int(dense / step) + 1)]
-    while at[-1] < far:
+    while at[-1] < far * (1 + 1e-9):
         at.append(at[-1] + step)
         step *= growth
     half = torch.tensor(at, dtype=torch.float64, device=pairs.low.device)
