@@ -165,6 +165,9 @@ def test_save_and_load(tmp_path):
         ({"control": "random"}, ValueError, "control must be None or 'shuffled'"),
         ({"positions": [4]}, ValueError, "positions"),
         ({"rows": "others"}, ValueError, "rows must be 'all'"),
+        ({"bound": True, "perturbation": "mask"}, ValueError, "bound must be False but for"),
+        ({"bound": True, "combine": "projected"}, ValueError, "bound must be False but for"),
+        ({"bound": 1}, TypeError, "bound must be True or False"),
         ({"heads": 3}, TypeError, "heads must be an iterable"),
     ],
 )
@@ -198,6 +201,30 @@ def test_a_rotated_head_by_the_models_code():
 class _Silent:
     def update(self, n):
         pass
+
+
+def test_bounds_of_heads(tmp_path):
+    texts = [TEXT, "", "Never again"]
+    result = layer_sensitivity("minilm", texts, **FEW, bound=True)
+    plain = layer_sensitivity("minilm", texts, **FEW)
+    assert plain.upper is None
+    assert plain.ratio is None
+    known = ~result.per_word.isnan()
+    assert torch.equal(known, ~result.upper.isnan())
+    assert bool((result.per_word <= result.upper)[known].all())
+    assert bool((result.per_word >= plain.per_word)[known].all())
+    torch.testing.assert_close(result.ratio, result.upper_value / result.value, equal_nan=True)
+    assert float(result.ratio[0, ..., 1].max()) < 1.6
+    assert "times as large, which is proved" in repr(result)
+    frame = result.to_frame()
+    assert bool((frame["S_i"] <= frame["upper"]).all())
+    result.save(tmp_path / "x.npz")
+    loaded = LayerSensitivityResult.load(tmp_path / "x.npz")
+    torch.testing.assert_close(loaded.upper, result.upper, equal_nan=True)
+    sites = layer_sensitivity("minilm", TEXT, **FEW, positions=[0, (1, 2)], bound=True)
+    assert sites.upper.isnan()[..., 1].all()
+    assert not sites.upper.isnan()[..., 0].any()
+    assert sites.info["bound"] == {"none": "bounds are of single words"}
 
 
 def test_it_is_public():
