@@ -168,7 +168,7 @@ void bound_position(const BoundRows<T>& in, Index position) {
       const bool own = j == i;
       const T mu = own ? T(0) : kappa * in.weights[j], bend = own ? T(2) : 2 * in.inv_b[k];
       const T beta = own ? T(0) : absolute(in.beta[k]), eta = own ? T(0) : absolute(in.eta[k]);
-      const T base = own ? in.others[position] + in.own[position] : 2 * in.c2[k] + 1;
+      const T base = own ? in.others[position] + absolute(in.own[position]) : 2 * in.c2[k] + 1;
       in.t[k] = base + beta * reach + mu * reach * reach +
                 (bend + absolute(in.gamma[k]) + eta * reach) * reach_u +
                 in.nu[k] * reach_u * reach_u + (bend + absolute(in.zeta[k])) * lost +

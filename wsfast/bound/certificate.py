@@ -171,7 +171,7 @@ def _of_some(
     best, where = value.max(1, keepdim=True)
     at_own = [best, torch.zeros_like(best), u.gather(1, where), p.gather(1, where)]
     if proof:
-        size = (pairs.others + pairs.own)[:, None] + (2 + zeta.abs()) * reach_p
+        size = (pairs.others + pairs.own.abs())[:, None] + (2 + zeta.abs()) * reach_p
         size = size + (2 + gamma.abs() + nu * reach_u) * reach_u + omega * reach_p.square()
         at_own = [best, size, 0 * size, 0 * size]
     return RowMaxima(

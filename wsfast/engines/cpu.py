@@ -13,7 +13,7 @@ from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import Nodes, RowMaxima
-from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.form import LEAST, Form, Multipliers
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
@@ -105,7 +105,7 @@ class Cpu(Engine):
             "b": form.b,
             "kappa": form.kappa,
             "nu": form.nu,
-            "weight": form.weight,
+            "weight": form.weight.clamp(min=LEAST),
             "smooth": smooth,
         }
         positions, N = form.b.shape
