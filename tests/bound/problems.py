@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.certificate import EPS, Nodes, nodes
-from wsfast.bound.form import Multipliers, admissible
+from wsfast.bound.form import Multipliers, admissible, form_of
 from wsfast.bound.multipliers import Descent
 from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.bound.shape import Shape, shape_of
@@ -103,21 +103,43 @@ class Problem:
         off = 16 * EPS * (1 + largest) * longest / self.radius
         return off * (2 * squares.sqrt() + off)
 
-    def forms(self, by: Multipliers, delta: Tensor) -> Tensor:
-        """Q_j (P, m, n) at Δ (P, m, d), from the text itself."""
-        d = self.X.shape[1]
+    @cached_property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """y_j (n, d), z (P, d) and π_j (n, d), from the text itself."""
         mean = self.phi.mean(0)
-        t = delta @ (self.X @ self.W).mT * (self.radius / d**0.5)
-        p = delta @ (self.phi - mean).mT / self.radius
-        u = delta @ (self.X[self.positions] - mean)[:, :, None] / self.radius
-        beta, gamma, nu, eta, zeta = (
-            x[:, None] for x in (by.beta, by.gamma, by.nu, by.eta, by.zeta)
+        scores = self.X @ self.W * (self.radius / self.X.shape[1] ** 0.5)
+        return scores, (self.X[self.positions] - mean) / self.radius, (self.phi - mean) / self.radius
+
+    @cached_property
+    def own(self) -> Tensor:
+        """Which row is the own one, (P, n)."""
+        return torch.eye(len(self.X), dtype=torch.bool)[self.positions]
+
+    def squared(self, by: Multipliers) -> tuple[Tensor, Tensor]:
+        """μ (P, n) and ω (P, 1)."""
+        mu = (by.kappa[:, None] * self.shape.weights).masked_fill(self.own, 0.0)
+        return mu, by.kappa[:, None] * self.shape.theta
+
+    def forms(self, by: Multipliers, delta: Tensor) -> Tensor:
+        """Q_j (P, m, n) at Δ (P, m, d)."""
+        scores, words, means = self.vectors
+        t, p, u = delta @ scores.mT, delta @ means.mT, delta @ words[:, :, None]
+        beta, gamma, nu, eta, zeta, mu, omega = (
+            x[:, None] for x in (by.beta, by.gamma, by.nu, by.eta, by.zeta, *self.squared(by))
         )
-        own = torch.eye(len(self.X), dtype=torch.bool)[self.positions]
-        mu = (by.kappa[:, None] * self.shape.weights).masked_fill(own, 0.0)[:, None]
-        omega = by.kappa[:, None, None] * self.shape.theta
         linear = beta * t + gamma * u + zeta * p
         return linear + mu * t * t + nu * u * u + eta * t * u + omega * p * p
+
+    def quadratic(self, by: Multipliers) -> tuple[Tensor, Tensor]:
+        """M (P, d, d) and b (P, d), for which ΔᵀMΔ + b·Δ is the sum of all forms."""
+        y, z, pi = self.vectors
+        mu, omega = self.squared(by)
+        M = torch.einsum("pj,jk,jl->pkl", mu, y, y) + omega[:, :, None] * (pi.mT @ pi)
+        M = M + by.nu.sum(1)[:, None, None] * (z[:, :, None] * z[:, None])
+        h = by.eta @ y
+        cross = h[:, :, None] * z[:, None]
+        b = by.beta @ y + by.gamma.sum(1, keepdim=True) * z + by.zeta @ pi
+        return M + 0.5 * (cross + cross.mT), b
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -155,14 +177,14 @@ class Problem:
         pairs, shape = self.pairs.to(dtype), self.shape.to(dtype)
         return Descent(pairs, shape, delta.to(dtype), grid, 16, engine)
 
-    def found(self, delta: Tensor, steps: int) -> Multipliers:
-        """Multipliers that so many steps lead to; none: the tangents at Δ (P, d)."""
+    def found(self, delta: Tensor, steps: int = 1) -> Multipliers:
+        """Multipliers that so many steps lead to: the first to the tangents at Δ (P, d)."""
         descent = self.descent(delta)
         descent.go_on(steps)
         return admissible(self.pairs, descent.best.to(torch.float64))
 
     def random(self, seed: int, near: Multipliers | None = None) -> Multipliers:
-        """Any multipliers, of any sign; `near`: those, changed a little."""
+        """Any multipliers, of any sign; or those that are `near`, changed a little."""
         P, n = len(self.positions), len(self.X)
         sizes = 10 ** normals(7, seed=seed)
         values = [size * normals(P, n, seed=seed + k) for k, size in enumerate(sizes[:5])]
@@ -172,7 +194,11 @@ class Problem:
             both = zip(near.named(), by.named(), strict=True)
             changed = [old * (1 + 0.1 * new.tanh()) for (_, old), (_, new) in both]
             by = Multipliers(*changed)
-        return admissible(self.pairs, by)
+        by = admissible(self.pairs, by)
+        if near is None and seed % 8:  # else λ has a long way to go
+            lam = form_of(self.pairs, self.shape, by).size * (1 + normals(P, seed=seed).abs())
+            by = replace(by, lam=lam.clamp(min=by.lam))
+        return by
 
 
 KINDS = ("even", "even", "uneven", "equal", "zero", "common", "small")
@@ -189,7 +215,7 @@ def problem(
     size: float = 1.0,
     radius: float = 1.0,
     identity: bool = False,
-    most: int = 4,
+    most: int = 3,
     **options: bool,
 ) -> Problem:
     """A text of words of norm √d or, by `kind`, of others; at most so many of its words change."""
@@ -226,3 +252,24 @@ def problems(draw: st.DrawFn, largest: int = 40) -> Problem:
         relu=draw(st.booleans()),
         causal=draw(st.sampled_from([False, False, True])),
     )
+
+
+def largest_in_ball(M: Tensor, b: Tensor) -> Tensor:
+    """The maximum (P,) of xᵀMx + b·x over ‖x‖ ≤ 1, by its dual, which has no gap."""
+    eigenvalues, vectors = torch.linalg.eigh(M)
+    along = (vectors.mT @ b[:, :, None])[:, :, 0].square() / 4
+    least = eigenvalues[:, -1].clamp(min=0)
+    size = eigenvalues.abs().amax(1) + b.norm(dim=1) + 1e-300
+    low, high = (size * share for share in (1e-18, 2.0))
+
+    def dual(above: Tensor) -> Tensor:
+        lam = least + above
+        return lam + (along / (lam[:, None] - eigenvalues).clamp(min=1e-300)).sum(1)
+
+    for _ in range(300):  # the logarithm of λ - least by thirds: the dual is convex in λ
+        first, second = (
+            (low.log() + share * (high / low).log()).exp() for share in (1 / 3, 2 / 3)
+        )
+        down = dual(first) > dual(second)
+        low, high = torch.where(down, first, low), torch.where(down, high, second)
+    return dual(high)

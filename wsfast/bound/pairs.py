@@ -19,6 +19,9 @@ from wsfast.attention.state import (
 # row without other words, whose attention is 0 or 1; one that no change moves.
 PLAIN, DOMINATED, ALONE, NEUTRAL = range(4)
 
+# Log of the largest factor of weights that is formed.
+_MOST = 100.0
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -215,10 +218,11 @@ def _near(state: PositionState, reach: Tensor, size: float) -> Tensor:
     if not state.weight_fn.exponential:
         return torch.full_like(reach, torch.inf)
     phi = state.means[state.index]
-    factor = (2 * reach).clamp(max=100).exp()
+    factor = (2 * reach).clamp(max=_MOST).exp()
     far = squared_distances(phi, state.words).clamp(min=0).sqrt()
     moved = (state.own_a[:, : state.n] * far).sum(1)
     if state.own_a.shape[1] > state.n:
         moved = moved + state.own_a[:, state.n] * phi.norm(dim=1)
     own = state.own_a.gather(1, state.index[:, None])[:, 0]
-    return ((factor - 1) * moved + (factor * own).clamp(max=1) * size).square() * (1 + 1e-9)
+    near = ((factor - 1) * moved + (factor * own).clamp(max=1) * size).square() * (1 + 1e-9)
+    return torch.where(2 * reach < _MOST, near, torch.inf)
