@@ -184,7 +184,7 @@ def _of_some(
 
 def _parabola(slope: Tensor, curve: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     """Where s x - c x² is largest over |x| ≤ reach, and how large; c ≥ 0."""
-    top = torch.where(curve > 0, slope / (2 * curve.clamp(min=1e-300)), slope * 1e300)
+    top = torch.where(curve > 0, slope / (2 * curve), slope.sign() * reach)
     x = torch.minimum(torch.maximum(top, -reach), reach)
     return x, x * (slope - curve * x)
 

@@ -1,0 +1,149 @@
+"""The compiled kernels of the bound at every instruction set, against the same in PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from bound.problems import COARSE, FINE, Problem, normals, problem
+from native.conftest import level  # noqa: F401
+from parameters import dtypes
+
+from wsfast.bound.bracket import upper_bounds
+from wsfast.bound.certificate import nodes
+from wsfast.bound.form import form_of
+from wsfast.bound.pairs import ALONE, DOMINATED, NEUTRAL, PLAIN
+from wsfast.engines.cpu import CPU
+from wsfast.engines.engine import TORCH
+
+pytestmark = pytest.mark.needs("native")
+
+relu_or_not = pytest.mark.parametrize("relu", [False, True], ids=["softmax", "relu"])
+
+# Around the widest vector, 16 float32 lanes, and what is left of it.
+SIZES = [(1, 1), (1, 4), (2, 1), (2, 2), (3, 2), (5, 3), (8, 7), (9, 16), (12, 17), (18, 33)]
+
+
+def some(n: int, d: int, relu: bool) -> Problem:
+    """One that has pairs of every kind that there are at this size, among all its positions."""
+    kind = ["even", "uneven"][n % 2]
+    return problem(n, d, n + d, kind=kind, size=4.0, relu=relu, causal=n % 3 == 0, most=n)
+
+
+def start(case: Problem):
+    """Random changes on the sphere."""
+    return torch.nn.functional.normalize(normals(*case.vectors[1].shape, seed=1), dim=1)
+
+
+def multipliers(case: Problem):
+    """Such as the search has, and any."""
+    near = case.found(start(case), 2)
+    return near, case.random(2, near), case.random(3)
+
+
+def test_every_kind_of_pair_is_among_the_problems():
+    kinds = {
+        relu: {
+            k
+            for n, d in SIZES
+            for k in some(n, d, relu).pairs.kind[~some(n, d, relu).own].tolist()
+        }
+        for relu in (False, True)
+    }
+    assert kinds == {False: {PLAIN, DOMINATED, NEUTRAL}, True: {PLAIN, DOMINATED, ALONE, NEUTRAL}}
+
+
+@relu_or_not
+def test_rows_of_a_proof(level, relu):  # noqa: F811
+    for n, d in SIZES:
+        case = some(n, d, relu)
+        for by in multipliers(case):
+            native, plain = (
+                engine.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+                for engine in (CPU, TORCH)
+            )
+            assert ((native.value - plain.value).abs() <= 1e-12 * plain.t).all()
+            torch.testing.assert_close(native.t, plain.t, rtol=1e-12, atol=0)
+            assert not native.u.any()
+            assert not native.p.any()
+
+
+@relu_or_not
+@dtypes
+def test_rows_at_nodes(level, relu, dtype):  # noqa: F811
+    """The largest values; what is as large at two places may be found at either."""
+    limit = {torch.float64: 1e-12, torch.float32: 1e-4}[dtype]
+    same = []
+    for n, d in SIZES:
+        case = some(n, d, relu)
+        grid = nodes(case.pairs, *COARSE)
+        for by in multipliers(case):
+            by = replace(by, kappa=by.kappa + 1e-2)
+            given = [x.to(dtype) for x in (case.pairs, case.shape, by, grid)]
+            native, plain = (engine.bound_rows(*given, proof=False) for engine in (CPU, TORCH))
+            size = TORCH.bound_rows(case.pairs, case.shape, by, grid, proof=True).t
+            assert ((native.value - plain.value).abs() <= limit * size).all()
+            for name, reach in (
+                ("t", case.pairs.reach.expand(len(native.t), -1)),
+                ("u", case.pairs.reach_u[:, None].expand_as(native.t)),
+                ("p", torch.maximum(case.pairs.lost, case.pairs.reach_p)),
+            ):
+                one, other = getattr(native, name), getattr(plain, name)
+                assert (one.abs() <= reach * (1 + 10 * limit) + 1e-30).all()
+                same.append(((one - other).abs() <= 1e3 * limit * (1 + reach)).flatten())
+    assert torch.cat(same).double().mean() > 0.99
+
+
+@dtypes
+def test_ball(level, dtype):  # noqa: F811
+    limit = {torch.float64: 1e-2, torch.float32: 2e-2}[dtype]
+    for n, d in SIZES[2:]:
+        case = some(n, d, False)
+        by = case.found(start(case), 4)
+        form = form_of(case.pairs.to(dtype), case.shape.to(dtype), by.to(dtype))
+        smooth = 1e-3 * form.size
+        given = (case.positions, case.shape.to(dtype), form, by.lam.to(dtype), smooth)
+        native, plain = (engine.bound_ball(*given) for engine in (CPU, TORCH))
+        finite = plain.value.isfinite() & (form.size > 1e-6)
+        assert finite.any()
+        # Each seeks its own λ, within 2 · 10⁻³ of where ‖x‖ is 1.
+        largest = case.shape.eigenvalues[-1]  # `by_kappa` is a difference of such
+        for name, one in native._asdict().items():
+            other = getattr(plain, name)
+            size = other.abs() if other.dim() == 1 else other.norm(dim=1, keepdim=True)
+            size = size + 1e-3 * size.max() + (largest if name == "by_kappa" else 1e-30)
+            assert ((one - other).abs() / size)[finite].max() <= 3 * limit, name
+
+
+@relu_or_not
+def test_a_bound_is_the_same_by_either(level, relu):  # noqa: F811
+    """Proved by float64 from the same multipliers, or nearly so."""
+    case = problem(20, 40, 3, relu=relu, most=20)
+    delta = case.climbed(start(case)[:, None])[:, 0]
+    largest = float(case.squares(delta[:, None]).sum(-1).max())
+    native, plain = (
+        upper_bounds(case.pairs, case.shape, delta, largest, engine).squared.max()
+        for engine in (CPU, TORCH)
+    )
+    assert largest <= native
+    assert (native - plain).abs() <= 0.02 * plain
+
+
+@dtypes
+def test_threads_change_nothing(level, dtype, threads):  # noqa: F811
+    case = problem(40, 40, 1, most=40)
+    by = case.found(start(case), 2)
+    pairs, shape = case.pairs.to(dtype), case.shape.to(dtype)
+    grid, form = case.grid.to(dtype), form_of(pairs, shape, by.to(dtype))
+    found = []
+    for count in (1, 2, 5):
+        with threads(count):
+            rows = [
+                CPU.bound_rows(pairs, shape, by.to(dtype), grid, proof=proof)
+                for proof in (True, False)
+            ]
+            ball = CPU.bound_ball(case.positions, shape, form, by.lam.to(dtype), 1e-3 * form.size)
+        found.append([*rows[0], *rows[1], *ball])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
