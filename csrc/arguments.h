@@ -161,12 +161,13 @@ struct BoundRows {
 template <typename T>
 struct BoundBall {
   std::int64_t positions, N;
-  const std::int64_t* index;                       // (P)
-  const T* eigenvalues;                            // (N) L, ascending
-  const T *words, *scores, *h, *b;                 // (n, N), (n, N), (P, N), (P, N)
-  const T *kappa, *nu, *weight, *smooth, *radius;  // (P), weight kappa D_i
-  T *lam, *value;                                  // (P) in: where to start
-  T *x, *by_z;                                     // (P, N) K^-1 b / 2 and K^-1 z
+  const std::int64_t* index;              // (P)
+  const T* eigenvalues;                   // (N) L, ascending
+  const T *words, *scores, *h, *b;        // (n, N), (n, N), (P, N), (P, N)
+  const T* weights;                       // (n) D
+  const T *kappa, *nu, *smooth, *radius;  // (P)
+  T *lam, *value;                         // (P) in: where to start
+  T *x, *by_z;                            // (P, N) K^-1 b / 2 and K^-1 z
   T *zz, *by_kappa;  // (P) z.K^-1 z, and L.diag(X) - D_i y.X y of X = xx + smooth K^-1
 };
 

@@ -113,7 +113,7 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("index", &BallOf::index), field("eigenvalues", &BallOf::eigenvalues),
       field("words", &BallOf::words), field("scores", &BallOf::scores), field("h", &BallOf::h),
       field("b", &BallOf::b), field("kappa", &BallOf::kappa), field("nu", &BallOf::nu),
-      field("weight", &BallOf::weight), field("smooth", &BallOf::smooth),
+      field("weights", &BallOf::weights), field("smooth", &BallOf::smooth),
       field("radius", &BallOf::radius), field("lam", &BallOf::lam), field("value", &BallOf::value),
       field("x", &BallOf::x), field("by_z", &BallOf::by_z), field("zz", &BallOf::zz),
       field("by_kappa", &BallOf::by_kappa));

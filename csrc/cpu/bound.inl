@@ -171,7 +171,7 @@ void bound_position(const BoundRows<T>& in, Index position) {
       const bool own = j == i;
       const T mu = own ? T(0) : kappa * in.weights[j], bend = own ? T(2) : 2 * in.inv_b[k];
       const T beta = own ? T(0) : absolute(in.beta[k]), eta = own ? T(0) : absolute(in.eta[k]);
-      const T base = own ? in.others[position] + in.own[position] : 2 * in.c2[k] + r2;
+      const T base = own ? in.others[position] + absolute(in.own[position]) : 2 * in.c2[k] + r2;
       in.t[k] = base + beta * reach + mu * reach * reach +
                 (bend + absolute(in.gamma[k]) + eta * reach) * reach_u +
                 in.nu[k] * reach_u * reach_u + (bend + absolute(in.zeta[k])) * lost +
@@ -206,6 +206,12 @@ struct BallAt {
   bool positive;
 };
 
+// kappa D_i, of which the inverse is used.
+template <typename T>
+T weight_of(const BoundBall<T>& in, Index p) {
+  return larger(in.kappa[p] * in.weights[in.index[p]], T(1e-14));
+}
+
 template <typename T>
 BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
   const Index N = in.N, i = in.index[p];
@@ -226,7 +232,7 @@ BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
     yy2 += yk * yk, zb2 += zk * bk, hb2 += hk * bk, yb2 += yk * bk, bb += bk * bk;
   }
   const T s00 = -zz, s01 = 2 - zh, s11 = -4 * in.nu[p] - hh, s02 = -zy, s12 = -hy,
-          s22 = -1 / in.weight[p] - yy;
+          s22 = -1 / weight_of(in, p) - yy;
   const T c00 = s11 * s22 - s12 * s12, c01 = s02 * s12 - s01 * s22, c02 = s01 * s12 - s02 * s11,
           c11 = s00 * s22 - s02 * s02, c12 = s01 * s02 - s00 * s12, c22 = s00 * s11 - s01 * s01;
   const T determinant = s00 * c00 + s01 * c01 + s02 * c02, inv = 1 / determinant;
@@ -264,7 +270,7 @@ void ball_of(const BoundBall<T>& in, Index p) {
   // Below the third largest of its diagonal, K has a negative eigenvalue.
   T low = N > 2 ? larger(kappa * L[N - 3], T(0)) : T(0), at_low = 0, at_high = 0;
   const T z2 = dot(z, z, N), h2 = dot(h, h, N), y2 = dot(y, y, N);
-  T high = kappa * L[N - 1] + in.nu[p] * z2 + root(z2 * h2) + in.weight[p] * y2 +
+  T high = kappa * L[N - 1] + in.nu[p] * z2 + root(z2 * h2) + weight_of(in, p) * y2 +
            root(dot(b, b, N)) / radius + 2 * smooth / (radius * radius) * static_cast<T>(N);
   const T start = in.lam[p];
   T lam = start > low && start < high ? start : T(0.5) * (low + high);
@@ -308,8 +314,7 @@ void ball_of(const BoundBall<T>& in, Index p) {
   }
   in.value[p] = at.positive ? lam * radius * radius + T(0.5) * bx : -T(kMinusInfinity);
   in.zz[p] = zz;
-  const T D = in.weight[p] / larger(kappa, T(1e-30));
-  in.by_kappa[p] = moments - D * (yx * yx + smooth * yy);
+  in.by_kappa[p] = moments - in.weights[i] * (yx * yx + smooth * yy);
 }
 
 template <typename T>

@@ -174,7 +174,7 @@ def _of_some(pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof:
     best, where = value.max(1, keepdim=True)
     at_own = [best, torch.zeros_like(best), u.gather(1, where), p.gather(1, where)]
     if proof:
-        size = (pairs.others + pairs.own)[:, None] + (2 + zeta.abs()) * reach_p
+        size = (pairs.others + pairs.own.abs())[:, None] + (2 + zeta.abs()) * reach_p
         size = size + (2 + gamma.abs() + nu * reach_u) * reach_u + omega * reach_p.square()
         at_own = [best, size, 0 * size, 0 * size]
     return RowMaxima(
@@ -187,7 +187,7 @@ def _of_some(pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof:
 
 def _parabola(slope: Tensor, curve: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
     """Where s x - c x² is largest over |x| ≤ reach, and how large; c ≥ 0."""
-    top = torch.where(curve > 0, slope / (2 * curve.clamp(min=1e-300)), slope * 1e300)
+    top = torch.where(curve > 0, slope / (2 * curve), slope.sign() * reach)
     x = torch.minimum(torch.maximum(top, -reach), reach)
     return x, x * (slope - curve * x)
 

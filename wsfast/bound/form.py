@@ -12,7 +12,8 @@ from torch import Tensor
 from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs
 from wsfast.bound.shape import Shape
 
-_LEAST = 1e-14  # of what is divided by
+LEAST = 1e-14
+"""Of what is divided by."""
 
 
 class Multipliers(NamedTuple):
@@ -47,11 +48,11 @@ def admissible(pairs: Pairs, by: Multipliers) -> Multipliers:
     return by._replace(
         beta=by.beta.masked_fill(still, 0.0),
         gamma=by.gamma.masked_fill(nothing, 0.0),
-        nu=by.nu.clamp(min=_LEAST).masked_fill(nothing, 0.0),
+        nu=by.nu.clamp(min=LEAST).masked_fill(nothing, 0.0),
         eta=by.eta.masked_fill(still, 0.0),
         zeta=by.zeta.masked_fill(no_p, 0.0),
         kappa=by.kappa.clamp(min=0.0),
-        lam=by.lam.clamp(min=_LEAST),
+        lam=by.lam.clamp(min=LEAST),
     )
 
 
@@ -153,6 +154,6 @@ def form_of(pairs: Pairs, shape: Shape, by: Multipliers) -> Form:
         h=h,
         y=y,
         b=b,
-        nu=by.nu.sum(1).clamp(min=_LEAST),
-        weight=(by.kappa * shape.weights[here]).clamp(min=_LEAST),
+        nu=by.nu.sum(1).clamp(min=LEAST),
+        weight=by.kappa * shape.weights[here],
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import Nodes, RowMaxima
-from wsfast.bound.form import Form, Multipliers, admissible, form_of
+from wsfast.bound.form import LEAST, Form, Multipliers, admissible, form_of
 from wsfast.bound.pairs import NEUTRAL, Pairs
 from wsfast.bound.shape import Shape
 
@@ -109,6 +109,13 @@ class Descent:
     steps : int
         In all; the rate falls until then.
     kernels : Kernels
+
+    Attributes
+    ----------
+    path : Path
+        Where they are.
+    value : Tensor, shape (P,)
+        The smallest bounds so far, not proved yet; `best` has their multipliers.
     """
 
     def __init__(
@@ -126,13 +133,13 @@ class Descent:
         self._start(delta)
         self._kappa_first = torch.zeros_like(self._kappa)
         self._kappa_second = torch.zeros_like(self._kappa)
-        self._best = self._path.at.clone()
+        self._best = self.path.at.clone()
         self._best_kappa, self._best_lam = self._kappa, self._lam
         self.value = torch.full_like(self._kappa, torch.inf)
 
     @property
     def best(self) -> Multipliers:
-        """Of the smallest bounds so far, which are `value` (P,)."""
+        """Those of the smallest bounds so far."""
         return _multipliers(self._best, self._best_kappa, self._best_lam)
 
     def _start(self, delta: Tensor) -> None:
@@ -156,8 +163,9 @@ class Descent:
         tiny = torch.finfo(t.dtype).tiny ** 0.5
         self._unit = changes.sum(1).clamp(min=tiny) / _USUAL
         unit = self._unit[:, None]
-        z, reach = pairs.words[pairs.index], pairs.reach_u[:, None].clamp(min=tiny)
+        z, reach = pairs.words[pairs.index], pairs.reach_u[:, None]
         u = torch.maximum((z * delta).sum(1, keepdim=True), 0.1 * reach)
+        u = torch.where(u > tiny, u, 1.0)  # a word that is the mean itself
         rising = by_u.clamp(min=0)
         usual = torch.maximum(rising.mean(1, keepdim=True), 0.02 * unit)
         lam = ((t * by_t).sum(1, keepdim=True) + rising.sum(1, keepdim=True) * u) / 2
@@ -171,7 +179,7 @@ class Descent:
         size = torch.cat([turn, usual, usual / u, turn / u, usual], 1).mT.contiguous()
         start = _allowed(pairs, torch.stack(at))
         none = torch.zeros_like(start)
-        self._path = Path(start, none, none.clone(), size, 1e-4 * self._unit)
+        self.path = Path(start, none, none.clone(), size, (1e-4 * self._unit).clamp(min=LEAST))
         self._kappa, self._kappa_size = kappa[:, 0], by_form[:, 0]
         self._lam = lam[:, 0]
 
@@ -194,7 +202,7 @@ class Descent:
         """The positions numbered `keep`, from where they are."""
         part = object.__new__(Descent)
         vars(part).update(vars(self))
-        part._pairs, part._path = self._pairs.select(keep), self._path.select(keep)
+        part._pairs, part.path = self._pairs.select(keep), self.path.select(keep)
         part._best = self._best[:, keep]
         for name in _OF_POSITIONS:
             setattr(part, name, getattr(self, name)[keep])
@@ -207,7 +215,7 @@ class Descent:
             setattr(self, name, getattr(self, name).index_copy(0, keep, getattr(part, name)))
 
     def _step(self, rate: float, smooth: float) -> None:
-        pairs, shape, path = self._pairs, self._shape, self._path
+        pairs, shape, path = self._pairs, self._shape, self.path
         by = _multipliers(path.at, self._kappa, self._lam)
         row = self._kernels.bound_rows(pairs, shape, by, self._grid, proof=False)
         form = form_of(pairs, shape, by)
@@ -242,9 +250,9 @@ class Descent:
         self._best_lam = torch.where(better, self._lam, self._best_lam)
         some = better.nonzero()[:, 0]
         if len(some) == len(better):
-            self._best.copy_(self._path.at)
+            self._best.copy_(self.path.at)
         else:
-            self._best[:, some] = self._path.at[:, some]
+            self._best[:, some] = self.path.at[:, some]
 
 
 def _multipliers(at: Tensor, kappa: Tensor, lam: Tensor) -> Multipliers:

@@ -242,6 +242,7 @@ def _near(
     curved = (a * far * (most.clamp(max=_FAR).exp() - 1 - reach)).sum(1)
     if state.own_a.shape[1] > n:  # a sink has the key 0 and the value 0
         of_sink = mean.norm(dim=1) * radii
+        most = torch.cat([most, of_sink[:, None]], 1)
         curved += (
             state.own_a[:, n] * phi.norm(dim=1) * (of_sink.clamp(max=_FAR).exp() - 1 - of_sink)
         )
@@ -250,7 +251,7 @@ def _near(
     weight = (own * factor.clamp(max=_FAR).exp() * shrunk).clamp(max=1)
     straight = radii * _covariance(a, state.words, phi, keys, mean)
     total: Tensor = shrunk * (straight + curved) + weight * size
-    return torch.where(factor < _FAR, total.square() * (1 + 1e-9), torch.inf)
+    return torch.where(most.amax(1) < _FAR, total.square() * (1 + 1e-9), torch.inf)
 
 
 def _covariance(a: Tensor, words: Tensor, phi: Tensor, keys: Tensor, mean: Tensor) -> Tensor:

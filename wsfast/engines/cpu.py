@@ -112,7 +112,7 @@ class Cpu(Engine):
             "b": form.b,
             "kappa": form.kappa,
             "nu": form.nu,
-            "weight": form.weight,
+            "weights": shape.weights,
             "smooth": smooth,
             "radius": radius,
         }

@@ -1,0 +1,303 @@
+"""The theorem of the bound: each of its inequalities against the definition of attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from bound.problems import Problem, largest_in_ball, normals, problem, problems
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import wsfast
+from wsfast.bound.ball import smooth_ball
+from wsfast.bound.certificate import EPS, _surely_positive, ball_maximum, certified
+from wsfast.bound.form import Multipliers, admissible, form_of
+from wsfast.bound.pairs import PLAIN
+from wsfast.engines.engine import TORCH
+from wsfast.results.sensitivity import SensitivityResult
+
+
+def check(case: Problem, by, seed, further=None):
+    """Rows, ball and sum of a problem, for some multipliers, at many Δ."""
+    maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+    ball = ball_maximum(case.pairs, case.shape, by)
+    total, relaxed = certified(case.pairs, case.shape, by, maxima)
+    assert not total.isnan().any()
+    extra = relaxed.nan_to_num() if further is None else further
+    delta = case.tried(seed, extra)
+    f, Q = case.squares(delta), case.forms(by, delta)
+    off = case.rounding(f)
+    n, d = case.X.shape
+    unit = 32 * (n + d) * EPS * (1 + case.pairs.reach.max())
+    assert (f - Q <= (maxima.value + unit * maxima.t)[:, None] + off).all(), "a row"
+    slack = unit * (maxima.t.sum(1) + ball.value.abs())
+    assert (Q.sum(-1) <= (ball.value + slack)[:, None]).all(), "the ball"
+    assert (f.sum(-1) <= total[:, None] + off.sum(-1)).all(), "the sum"
+
+
+def check_all(case: Problem, seed: int):
+    """Multipliers as the search has them, first or later, and any."""
+    start = case.tried(seed)[:, seed % 9]
+    near = case.found(start, 1 + seed % 3)
+    check(case, near, seed, start)
+    check(case, case.random(seed, near if seed % 2 else None), seed + 1)
+
+
+def cases(quick: int, deep: int):
+    """So many cases, and more in the deep tier."""
+    return pytest.mark.parametrize("count", [quick, pytest.param(deep, marks=pytest.mark.deep)])
+
+
+@cases(100, 10_000)
+def test_every_inequality_holds_at_every_change(count):
+    @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow])
+    @given(case=problems(), seed=st.integers(0, 2**30))
+    def holds(case, seed):
+        check_all(case, seed)
+
+    holds()
+
+
+numbers = pytest.mark.parametrize("number", range(8))
+relu_or_not = pytest.mark.parametrize("relu", [False, True], ids=["softmax", "relu"])
+
+
+def some(number: int, relu: bool = False, **options) -> Problem:
+    """A problem of a usual size."""
+    n, d = [(6, 4), (12, 30), (9, 3), (20, 12), (3, 8), (1, 5), (7, 1), (30, 50)][number]
+    return problem(n, d, 100 + number, relu=relu, **options)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def largest_of_row(case: Problem, by, p: int, j: int) -> float:
+    """The largest f_j - Q_j of a row j of another word, over a fine grid of t, u and p."""
+    i = int(case.positions[p])
+    y, z, pi = (x[k] for x, k in zip(case.vectors, (j, p, j), strict=True))
+    a = case.weights(case.X)[j, i]
+    t = torch.linspace(-1, 1, 20_001, dtype=torch.float64)[:, None, None] * y.norm()
+    score = case.X[j] @ case.W @ case.X.mT / case.X.shape[1] ** 0.5
+    if case.causal:
+        score[j + 1 :] = -torch.inf
+    others = torch.cat([score[:i], score[i + 1 :]])
+    if case.relu:
+        weight, rest = (score[i] + t).clamp(min=0), others.clamp(min=0).sum()
+        alpha = weight / (weight + rest)
+    else:
+        alpha = (score[i] + t - others.logsumexp(0)).sigmoid()
+    q = alpha - a
+    c2 = ((case.X[i] - case.phi[j]) / (1 - a) / case.radius).square().sum()
+    # Of either, f_j - Q_j is a parabola: largest at an end or at its top.
+    mu, omega = (float(x.expand_as(by.beta)[p, j]) for x in case.squared(by))
+    beta, gamma, nu, eta, zeta = (
+        float(x[p, j]) for x in (by.beta, by.gamma, by.nu, by.eta, by.zeta)
+    )
+    bend = 2 * q * alpha / (1 - a)
+
+    def parabola(slope, curve, reach):
+        ends = torch.linspace(-1, 1, 3, dtype=torch.float64) * reach
+        top = (slope / (2 * curve)).clamp(min=-reach, max=reach) if curve > 0 else 0 * slope
+        at = torch.cat([ends.expand(*slope.shape[:-1], 3), top], -1)
+        return (slope * at - curve * at * at).amax(-1, keepdim=True)
+
+    value = q * q * c2 + alpha * alpha - beta * t - mu * t * t
+    value = value + parabola(bend - gamma - eta * t, nu, z.norm())
+    return float((value + parabola(-bend - zeta, omega, pi.norm())).max())
+
+
+@relu_or_not
+@numbers
+def test_a_row_is_proved_at_every_t_and_closely(number, relu):
+    case = some(number, relu, size=[1.0, 3.0][number % 2])
+    start = torch.nn.functional.normalize(normals(*case.vectors[1].shape, seed=number), dim=1)
+    near = case.found(start)
+    for by in (near, case.random(number, near), case.random(number)):
+        maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+        for p, j in (case.pairs.kind == PLAIN).nonzero().tolist():
+            least, found = largest_of_row(case, by, p, j), float(maxima.value[p, j])
+            size = float(maxima.t[p, j])
+            assert found >= least - 1e-12 * size
+            assert found <= least + 4e-3 * size
+
+
+def largest_change(case: Problem, delta: Tensor) -> Tensor:
+    """The bound of Σ_j f_j (P,), from what a search would have found."""
+    by = case.found(delta, 12)
+    maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+    return certified(case.pairs, case.shape, by, maxima)[0]
+
+
+@relu_or_not
+def test_an_own_row_that_its_word_takes_over(relu):
+    """It then is the word itself, as far away as the ball allows."""
+    X = torch.tensor([[0.1, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    W = torch.tensor([[80.0, 0.0], [0.0, -80.0]], dtype=torch.float64)
+    case = Problem(X, W, 2.0, relu=relu, index=(0,))
+    delta = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    assert case.squares(delta[:, None])[0, 0, 0] > 0.999
+    check(case, case.found(delta, 12), 0, delta)
+
+
+def test_an_own_row_far_from_its_word_that_turns_to_a_rare_one():
+    """Weights of 1e-97 rise to 1, as the word moves to the other side of 0."""
+    X = torch.tensor([[30.0, 0.0], [-0.3, 0.0]], dtype=torch.float64)
+    W = torch.tensor([[-50.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    case = Problem(X, W, 2.0, index=(1,))
+    delta = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    assert case.weights(X)[1, 1] < 1e-90
+    assert case.squares(delta[:, None])[0, 0, 1] > 100
+    check(case, case.found(delta, 12), 0, delta)
+
+
+def test_an_own_row_whose_rare_word_grows_by_the_most_that_it_may():
+    """A factor e^(2 reach), where all scores move by as much as any."""
+    X = torch.tensor([[1.0], *[[-1.0]] * 20, [0.0]], dtype=torch.float64)
+    for reach in (0.1, 0.5, 1.5, 2.5):
+        case = Problem(X, torch.tensor([[10 * reach]]).double(), 0.1, index=(21,))
+        delta = torch.ones(1, 1, dtype=torch.float64)
+        check(case, case.found(delta, 12), 0, delta)
+
+
+@numbers
+def test_without_scores_the_bound_is_exact(number):
+    """Every row is the mean of all words, and changes by Δ / n."""
+    case = some(number, size=0.0)
+    n = len(case.X)
+    delta = torch.nn.functional.normalize(case.vectors[1] + 1e-3, dim=1)
+    proved = n * largest_change(case, delta)
+    assert (proved >= 1).all()
+    assert (proved <= 1.02).all()
+
+
+@numbers
+def test_an_own_row_whose_scores_hardly_move(number):
+    """No climb of that row alone finds more than its bound, which is not far above."""
+    case = some(number, radius=[1e-5, 1e-4, 1e-3][number % 3])
+    pairs = case.pairs
+    known = torch.maximum(pairs.others, pairs.own + 2 * (pairs.reach_u + pairs.reach_p[case.own]))
+    delta = torch.nn.functional.normalize(normals(len(known), 8, case.X.shape[1], seed=1), dim=-1)
+    own = case.own[:, None].expand(-1, 8, -1)
+    for _ in range(60):
+        at = delta.requires_grad_()
+        f = case.squares(at)
+        (up,) = torch.autograd.grad(f[own].sum(), at)
+        delta = torch.nn.functional.normalize(delta.detach() + 0.5 * up / up.norm(), dim=-1)
+    largest = f[own].unflatten(0, (-1, 8)).amax(1).detach()
+    assert (largest <= known * (1 + 1e-9) + case.rounding(largest)).all()
+    assert (known <= 2000 * largest).all()
+
+
+# -- the ball --------------------------------------------------------------------------------------
+
+
+@numbers
+def test_the_ball_is_proved_wherever_lambda_starts(number):
+    """No less than the maximum, and equal to it where λ is right."""
+    case = some(number)
+    for seed in range(4):
+        by = case.random(8 * number + seed)
+        M, b = case.quadratic(by)
+        expected = largest_in_ball(M, b)
+        size = torch.linalg.matrix_norm(M, 2) + b.norm(dim=1)
+        for share in (-1.0, 0.0, 1e-3, 0.1, 0.5, 0.9, 1 - 1e-7, 1.0, 1 + 1e-7, 1.5, 10.0):
+            at = admissible(case.pairs, by._replace(lam=share * size))
+            ball = ball_maximum(case.pairs, case.shape, at)
+            assert (ball.value >= expected - 1e-11 * size).all()
+
+    start = torch.nn.functional.normalize(normals(*case.vectors[1].shape, seed=number), dim=1)
+    by = case.found(start, 8)
+    ball = ball_maximum(case.pairs, case.shape, by)
+    assert (ball.value <= 1.05 * largest_in_ball(*case.quadratic(by)) + 1e-9).all()
+
+
+def test_a_form_below_zero_has_its_maximum_at_zero():
+    """With λ < 0 the dual would fall below it."""
+    X = torch.tensor([[1.0], [-1.0], [0.5]], dtype=torch.float64)
+    case = Problem(X, torch.ones(1, 1, dtype=torch.float64), 1.0)
+    y, z, _ = case.vectors
+    cross = z * y[:, 0]
+    nothing = {name: torch.zeros_like(value) for name, value in case.random(1)._asdict().items()}
+    for lam in (-1.0, -0.5, -1e-3):
+        given = nothing | {"eta": -cross.sign(), "lam": torch.full((3,), lam).double()}
+        by = admissible(case.pairs, Multipliers(**given))
+        M, b = case.quadratic(by)
+        assert (M < -1e-3).all()
+        assert (ball_maximum(case.pairs, case.shape, by).value >= largest_in_ball(M, b)).all()
+
+
+@numbers
+def test_positive_definite_is_told_from_what_is_not(number):
+    case = some(number)
+    told = 0
+    for seed in range(12):
+        by = case.random(12 * number + seed)
+        form = form_of(case.pairs, case.shape, by)
+        M, _ = case.quadratic(by)
+        largest = torch.linalg.eigvalsh(M)[:, -1]
+        size = form.size
+        for share in (-1.0, -1e-2, -1e-5, -1e-7):
+            lam = largest + share * size
+            assert not _surely_positive(form, lam)[lam > 0].any()
+        for share in (1e-6, 1e-3, 1e-1, 1.0):
+            lam = largest + share * size
+            told += int(_surely_positive(form, lam)[lam > 1e-3 * size].sum())
+    assert told > 10
+
+
+@pytest.mark.parametrize("off", [1e-9, 1e-6, 1e-4])
+@numbers
+def test_a_basis_that_is_off_is_made_up_for(number, off, monkeypatch):
+    """Every direction that the maximum may lie in, and it alone: no other term hides the margin."""
+    exact = torch.linalg.eigh
+
+    def spoiled(A):
+        values, vectors = exact(A)
+        return values, vectors + off * normals(*vectors.shape, seed=number)
+
+    case = some(number)
+    monkeypatch.setattr(torch.linalg, "eigh", spoiled)
+    shape = case.shape
+    monkeypatch.undo()
+    for seed in range(6):
+        by = case.random(6 * number + seed)
+        M, b = case.quadratic(by)
+        expected = largest_in_ball(M, b)
+        size = torch.linalg.matrix_norm(M, 2) + b.norm(dim=1)
+        form = form_of(case.pairs, shape, by)
+        for smooth in (1e-6, 1e-12):
+            lam = smooth_ball(case.positions, shape, form, by.lam, smooth * size, case.shares).lam
+            ball = ball_maximum(case.pairs, shape, by._replace(lam=lam))
+            assert (ball.value >= expected - 1e-12 * size).all()
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def many_starts(case: Problem, **options) -> SensitivityResult:
+    """S_i of a problem."""
+    return wsfast.raf_sensitivity(
+        case.X,
+        case.W,
+        radius=case.radius,
+        weight_fn="relu" if case.relu else "softmax",
+        causal=case.causal,
+        positions=case.positions.tolist(),
+        **options,
+    )
+
+
+@cases(15, 300)
+def test_no_search_finds_more_than_is_proved(count):
+    @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow])
+    @given(case=problems())
+    def holds(case):
+        if not case.phi.any():
+            return
+        upper = many_starts(case, bound=True).upper
+        searched = many_starts(case, starts=64, max_steps=200).per_word
+        assert torch.equal(upper.isnan(), searched.isnan())
+        assert (upper >= searched * (1 - 1e-12)).masked_fill(upper.isnan(), True).all()
+
+    holds()
