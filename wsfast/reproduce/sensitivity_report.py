@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,7 @@ def write(
         figure="sensitivity.png",
         table=report.markdown(tuple(made[2].columns), made[2].rows()),
         files=files,
-        settings=asdict(settings),
+        settings=settings.told(),
         command=command,
         seconds=seconds,
     )
