@@ -133,7 +133,8 @@ class Measure:
         """Time of a cell in some unit: what the remaining time of a study is estimated from."""
         positions = self.options["positions"]
         searched = len(positions) if isinstance(positions, Sized) else n
-        searched *= 1 + self.options.get("bound", False)
+        if self.options.get("bound"):
+            searched *= 2
         if self.map in ATTENTION:
             # Products with n words and with W, what lies between them, what a call costs at least.
             return searched * (n * (8 * d + 1700) + d * d) + 6e6
