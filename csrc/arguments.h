@@ -145,28 +145,28 @@ template <typename T>
 struct BoundRows {
   std::int64_t relu, proof, positions, n, nodes;
   T theta;
-  const T *node, *node_alpha;                      // (nodes), ascending
-  const std::int64_t* index;                       // (P)
-  const std::uint8_t* kind;                        // (P, n)
-  const T *logit, *scale, *a, *inv_b, *c2, *lost;  // (P, n)
-  const T *low, *high, *alpha_low, *alpha_high;    // (P, n)
-  const T *reach, *reach_p, *weights;              // (n)
-  const T *reach_u, *others, *own, *kappa;         // (P)
-  const T *beta, *gamma, *nu, *eta, *zeta;         // (P, n)
+  const T *node, *node_alpha;                                        // (nodes), ascending
+  const std::int64_t* index;                                         // (P)
+  const std::uint8_t* kind;                                          // (P, n)
+  const T *logit, *scale, *a, *inv_b, *c2, *lost, *reach, *reach_p;  // (P, n)
+  const T *low, *high, *alpha_low, *alpha_high;                      // (P, n)
+  const T* weights;                                                  // (n)
+  const T *radius, *reach_u, *others, *own, *kappa;                  // (P)
+  const T *beta, *gamma, *nu, *eta, *zeta;                           // (P, n)
   T *value, *t, *u, *p;  // (P, n) where it is attained; of a proof: t the size of its terms
 };
 
-// The least of lambda + b.K^-1 b / 4 - smooth log det K, K = lambda - M, for the form M of the
+// The least of lambda r^2 + b.K^-1 b / 4 - smooth log det K, K = lambda - M, for the form M of the
 // bound (wsfast/bound/form.py), without its last term, and what its slopes need.
 template <typename T>
 struct BoundBall {
   std::int64_t positions, N;
-  const std::int64_t* index;              // (P)
-  const T* eigenvalues;                   // (N) L, ascending
-  const T *words, *scores, *h, *b;        // (n, N), (n, N), (P, N), (P, N)
-  const T *kappa, *nu, *weight, *smooth;  // (P), weight kappa D_i
-  T *lam, *value;                         // (P) in: where to start
-  T *x, *by_z;                            // (P, N) K^-1 b / 2 and K^-1 z
+  const std::int64_t* index;                       // (P)
+  const T* eigenvalues;                            // (N) L, ascending
+  const T *words, *scores, *h, *b;                 // (n, N), (n, N), (P, N), (P, N)
+  const T *kappa, *nu, *weight, *smooth, *radius;  // (P), weight kappa D_i
+  T *lam, *value;                                  // (P) in: where to start
+  T *x, *by_z;                                     // (P, N) K^-1 b / 2 and K^-1 z
   T *zz, *by_kappa;  // (P) z.K^-1 z, and L.diag(X) - D_i y.X y of X = xx + smooth K^-1
 };
 

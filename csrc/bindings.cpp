@@ -99,11 +99,12 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("lost", &Bound::lost), field("low", &Bound::low), field("high", &Bound::high),
       field("alpha_low", &Bound::alpha_low), field("alpha_high", &Bound::alpha_high),
       field("reach", &Bound::reach), field("reach_p", &Bound::reach_p),
-      field("weights", &Bound::weights), field("reach_u", &Bound::reach_u),
-      field("others", &Bound::others), field("own", &Bound::own), field("kappa", &Bound::kappa),
-      field("beta", &Bound::beta), field("gamma", &Bound::gamma), field("nu", &Bound::nu),
-      field("eta", &Bound::eta), field("zeta", &Bound::zeta), field("value", &Bound::value),
-      field("t", &Bound::t), field("u", &Bound::u), field("p", &Bound::p));
+      field("weights", &Bound::weights), field("radius", &Bound::radius),
+      field("reach_u", &Bound::reach_u), field("others", &Bound::others), field("own", &Bound::own),
+      field("kappa", &Bound::kappa), field("beta", &Bound::beta), field("gamma", &Bound::gamma),
+      field("nu", &Bound::nu), field("eta", &Bound::eta), field("zeta", &Bound::zeta),
+      field("value", &Bound::value), field("t", &Bound::t), field("u", &Bound::u),
+      field("p", &Bound::p));
   using BallOf = BoundBall<T>;
   bind_fields<Cpu>(
       m, "bound_ball" + suffix,
@@ -113,8 +114,9 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("words", &BallOf::words), field("scores", &BallOf::scores), field("h", &BallOf::h),
       field("b", &BallOf::b), field("kappa", &BallOf::kappa), field("nu", &BallOf::nu),
       field("weight", &BallOf::weight), field("smooth", &BallOf::smooth),
-      field("lam", &BallOf::lam), field("value", &BallOf::value), field("x", &BallOf::x),
-      field("by_z", &BallOf::by_z), field("zz", &BallOf::zz), field("by_kappa", &BallOf::by_kappa));
+      field("radius", &BallOf::radius), field("lam", &BallOf::lam), field("value", &BallOf::value),
+      field("x", &BallOf::x), field("by_z", &BallOf::by_z), field("zz", &BallOf::zz),
+      field("by_kappa", &BallOf::by_kappa));
   m.def(
       "substitution_norms",
       [](const State& state, const Tile& tile, int threads) {

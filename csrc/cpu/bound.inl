@@ -24,7 +24,7 @@ struct Parabola {
 // A pair with its multipliers.
 template <typename T>
 struct BoundPair {
-  T logit, scale, a, c2, inv_b, low, high, alpha_low, alpha_high;
+  T logit, scale, a, c2, inv_b, r2, low, high, alpha_low, alpha_high;
   T beta, gamma, mu, eta, zeta;
   Parabola<T> u, p;
 };
@@ -40,7 +40,7 @@ WSFAST_FN AtNode<T> at_node(const BoundPair<T>& pair, T node, T node_alpha) {
   const T alpha = smaller(larger(node_alpha, pair.alpha_low), pair.alpha_high);
   const T t = pair.scale * g - pair.logit, q = alpha - pair.a, bend = 2 * q * alpha * pair.inv_b;
   const T slope = bend - pair.gamma - pair.eta * t;
-  const T value = q * q * pair.c2 + alpha * alpha - (pair.beta + pair.mu * t) * t +
+  const T value = q * q * pair.c2 + alpha * alpha * pair.r2 - (pair.beta + pair.mu * t) * t +
                   pair.u.value(slope) + pair.p.value(-(bend + pair.zeta));
   return {g, alpha, t, q, slope, value};
 }
@@ -61,8 +61,8 @@ WSFAST_FN T between(const BoundPair<T>& pair, const AtNode<T>& at0, const AtNode
     rising = slope * larger(1 - 2 * at0.alpha, T(0));
     falling = slope * larger(2 * at1.alpha - 1, T(0));
   }
-  const T down = falling * larger(at1.q * pair.c2 + at1.alpha, T(0)) +
-                 rising * larger(-(at0.q * pair.c2 + at0.alpha), T(0));
+  const T down = falling * larger(at1.q * pair.c2 + at1.alpha * pair.r2, T(0)) +
+                 rising * larger(-(at0.q * pair.c2 + at0.alpha * pair.r2), T(0));
   const T most = larger(absolute(at1.alpha + at1.q), absolute(at0.alpha + at0.q));
   const T e = h * 2 * pair.inv_b * (larger(rising, falling) * most + 2 * slope * slope);
   const T steep = (larger(absolute(at0.slope), absolute(at1.slope)) + e) * pair.u.half;
@@ -128,22 +128,24 @@ void still_row(const BoundRows<T>& in, Index k, const T* base, const T* bend, T 
 template <bool kRelu, bool kProof, typename T>
 void bound_position(const BoundRows<T>& in, Index position) {
   const Index n = in.n, i = in.index[position];
-  const T reach_u = in.reach_u[position], kappa = in.kappa[position], omega = kappa * in.theta;
+  const T reach_u = in.reach_u[position], kappa = in.kappa[position], omega = kappa * in.theta,
+          r2 = in.radius[position] * in.radius[position];
   for (Index j = 0; j < n; ++j) {
     const Index k = position * n + j;
     const auto kind = static_cast<PairKind>(in.kind[k]);
     const Parabola<T> u(in.nu[k], reach_u);
-    T reach = in.reach[j], lost = in.lost[k];
+    const T reach = in.reach[k];
+    T lost = in.lost[k];
     if (j == i) {
       const T base[2] = {in.others[position], in.own[position]}, bend[2] = {T(0), T(2)};
-      lost = in.reach_p[j];
+      lost = in.reach_p[k];
       still_row(in, k, base, bend, in.gamma[k], in.zeta[k], u, Parabola<T>(omega, lost));
     } else if (kind == kNeutral) {
       in.value[k] = in.t[k] = in.u[k] = in.p[k] = T(0);
       continue;
     } else if (kind == kAlone) {
       const T a = in.a[k], c2 = in.c2[k];
-      const T base[2] = {a * a * c2, (1 - a) * (1 - a) * c2 + 1}, bend[2] = {T(0), 2 * (1 - a)};
+      const T base[2] = {a * a * c2, (1 - a) * (1 - a) * c2 + r2}, bend[2] = {T(0), 2 * (1 - a)};
       still_row(in, k, base, bend, in.gamma[k], in.zeta[k], u, Parabola<T>(T(0), lost));
     } else {
       const BoundPair<T> pair{in.logit[k],
@@ -151,6 +153,7 @@ void bound_position(const BoundRows<T>& in, Index position) {
                               in.a[k],
                               in.c2[k],
                               in.inv_b[k],
+                              r2,
                               in.low[k],
                               in.high[k],
                               in.alpha_low[k],
@@ -168,7 +171,7 @@ void bound_position(const BoundRows<T>& in, Index position) {
       const bool own = j == i;
       const T mu = own ? T(0) : kappa * in.weights[j], bend = own ? T(2) : 2 * in.inv_b[k];
       const T beta = own ? T(0) : absolute(in.beta[k]), eta = own ? T(0) : absolute(in.eta[k]);
-      const T base = own ? in.others[position] + in.own[position] : 2 * in.c2[k] + 1;
+      const T base = own ? in.others[position] + in.own[position] : 2 * in.c2[k] + r2;
       in.t[k] = base + beta * reach + mu * reach * reach +
                 (bend + absolute(in.gamma[k]) + eta * reach) * reach_u +
                 in.nu[k] * reach_u * reach_u + (bend + absolute(in.zeta[k])) * lost +
@@ -199,7 +202,7 @@ struct BallAt {
   T A[3][3];  // (N^-1 - V^T diagonal^-1 V)^-1
   T c[3];     // A V^T diagonal^-1 b
   T with_z[3], with_y[3];
-  T size;  // |x|^2 + smooth tr K^-1
+  T size;  // (|x|^2 + smooth tr K^-1) / r^2
   bool positive;
 };
 
@@ -245,7 +248,7 @@ BallAt<T> ball_at(const BoundBall<T>& in, Index p, T lam) {
     length += 2 * at.c[r] * b2[r];
     for (int q = 0; q < 3; ++q) length += at.c[r] * at.c[q] * second[r][q];
   }
-  at.size = T(0.25) * length + smooth * trace;
+  at.size = (T(0.25) * length + smooth * trace) / (in.radius[p] * in.radius[p]);
   // Signs of the pivots, from the last corner up; N^-1 has two negative eigenvalues.
   const int below = (s22 < T(0)) + (c00 * s22 < T(0)) + (determinant * c00 < T(0));
   at.positive = below + static_cast<int>(negative) == 2;
@@ -257,12 +260,12 @@ void ball_of(const BoundBall<T>& in, Index p) {
   constexpr int kSeek = 40;
   const Index N = in.N, i = in.index[p];
   const T *z = in.words + i * N, *y = in.scores + i * N, *h = in.h + p * N, *b = in.b + p * N;
-  const T *L = in.eigenvalues, kappa = in.kappa[p], smooth = in.smooth[p];
+  const T *L = in.eigenvalues, kappa = in.kappa[p], smooth = in.smooth[p], radius = in.radius[p];
   // Below the third largest of its diagonal, K has a negative eigenvalue.
   T low = N > 2 ? larger(kappa * L[N - 3], T(0)) : T(0), at_low = 0, at_high = 0;
   const T z2 = dot(z, z, N), h2 = dot(h, h, N), y2 = dot(y, y, N);
   T high = kappa * L[N - 1] + in.nu[p] * z2 + root(z2 * h2) + in.weight[p] * y2 +
-           root(dot(b, b, N)) + 2 * smooth * static_cast<T>(N);
+           root(dot(b, b, N)) / radius + 2 * smooth / (radius * radius) * static_cast<T>(N);
   const T start = in.lam[p];
   T lam = start > low && start < high ? start : T(0.5) * (low + high);
   BallAt<T> at = ball_at(in, p, lam);
@@ -303,7 +306,7 @@ void ball_of(const BoundBall<T>& in, Index p) {
     bx += b[k] * xk, zz += z[k] * zk, yx += y[k] * xk, yy += y[k] * yk;
     moments += L[k] * (xk * xk + smooth * by * (1 + by * inner));
   }
-  in.value[p] = at.positive ? lam + T(0.5) * bx : -T(kMinusInfinity);
+  in.value[p] = at.positive ? lam * radius * radius + T(0.5) * bx : -T(kMinusInfinity);
   in.zz[p] = zz;
   const T D = in.weight[p] / larger(kappa, T(1e-30));
   in.by_kappa[p] = moments - D * (yx * yx + smooth * yy);

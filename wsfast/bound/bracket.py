@@ -35,16 +35,13 @@ class Bounds(NamedTuple):
 def upper_bounds(
     pairs: Pairs, shape: Shape, delta: Tensor, largest: float, kernels: Kernels
 ) -> Bounds:
-    """Bounds from what a search has found: Δ (P, D) of norm at most 1.
+    """Bounds from what a search has found: Δ (P, D), in units of `Pairs`.
 
     `largest` is the largest squared norm found in the whole text: bounds that are near it, or
-    below, are not refined. Multipliers are sought in float32 and proved in float64.
+    below, are not refined.
     """
-    dtype = torch.float32
     coarse, fine = nodes(pairs, *_COARSE), nodes(pairs, *_FINE)
-    descent = Descent(
-        pairs.to(dtype), shape.to(dtype), delta.to(dtype), coarse.to(dtype), _ALL, kernels
-    )
+    descent = Descent(pairs, shape, delta, coarse, _ALL, kernels)
     descent.go_on(_FIRST)
     part, left = descent, torch.arange(len(pairs.index), device=pairs.index.device)
     for _ in range(_FIRST, _ALL, _MORE):
@@ -55,7 +52,7 @@ def upper_bounds(
         part.go_on(_MORE)
         descent.put(left, part)
     refined = torch.zeros_like(pairs.index, dtype=torch.bool).index_fill(0, left, True)
-    by = admissible(pairs, descent.best.to(torch.float64))
+    by = admissible(pairs, descent.best)
     squared, relaxed = certified(
         pairs, shape, by, kernels.bound_rows(pairs, shape, by, fine, proof=True)
     )

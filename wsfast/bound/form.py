@@ -37,10 +37,6 @@ class Multipliers:
         """Those of the positions numbered `keep`."""
         return Multipliers(*(value[keep] for _, value in self.named()))
 
-    def to(self, dtype: torch.dtype) -> Multipliers:
-        """In another dtype."""
-        return Multipliers(*(value.to(dtype) for _, value in self.named()))
-
     def merged(self, other: Multipliers, better: Tensor) -> Multipliers:
         """Those of `other` at the positions where it is `better` (P,)."""
         rows = better[:, None]
@@ -98,11 +94,12 @@ class Form:
     @cached_property
     def diagonal(self) -> Tensor:
         """κ L, (P, N)."""
-        return self.kappa[:, None] * self.eigenvalues
+        found: Tensor = self.kappa[:, None] * self.eigenvalues
+        return found
 
     @cached_property
-    def V(self) -> Tensor:
-        """(P, 3, N)."""
+    def V(self) -> Tensor:  # noqa: N802
+        """V (P, 3, N)."""
         root = self.nu.sqrt()[:, None]
         return torch.stack([root * self.z, self.h / root, self.weight.sqrt()[:, None] * self.y], 1)
 
@@ -122,7 +119,8 @@ class Form:
     def size(self) -> Tensor:
         """No less than the norm of M, (P,)."""
         z, h, y = self.V.norm(dim=2).unbind(1)
-        return self.diagonal.amax(1) + z * z + z * h + y * y
+        found: Tensor = self.diagonal.amax(1) + z * z + z * h + y * y
+        return found
 
     def at(self, lam: Tensor) -> Shifted:
         """K = λ I - M for λ (P,)."""
@@ -158,7 +156,8 @@ class Shifted:
 
     def diagonal_of_inverse(self) -> Tensor:
         """Of K⁻¹, (P, N)."""
-        return 1 / self.left + ((self.small @ self.over) * self.over).sum(1)
+        found: Tensor = 1 / self.left + ((self.small @ self.over) * self.over).sum(1)
+        return found
 
 
 def form_of(pairs: Pairs, shape: Shape, by: Multipliers) -> Form:

@@ -1,4 +1,4 @@
-"""The search for good multipliers of the bound: what it finds is proved by `certificate` alone."""
+"""The search for good multipliers of the bound; `certificate` alone proves anything."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from wsfast.bound.form import Form, Multipliers, admissible, form_of
 from wsfast.bound.pairs import NEUTRAL, Pairs
 from wsfast.bound.shape import Shape
 
+
 class Kernels(Protocol):
     """What a step asks for."""
 
@@ -24,7 +25,13 @@ class Kernels(Protocol):
         """See `certificate.row_maxima`."""
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
+        self,
+        index: Tensor,
+        shape: Shape,
+        form: Form,
+        lam: Tensor,
+        smooth: Tensor,
+        radius: Tensor,
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
 
@@ -34,6 +41,11 @@ _DECAY = (0.8, 0.95)
 _RATE, _LAST_RATE = 0.15, 0.004
 # Smoothing of the ball's maximum, in its last steps; its first ones have five times as much.
 _SMOOTH = 1e-3
+
+# Of `Descent`, (P,) each.
+_OF_POSITIONS = (
+    "_unit", "_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "value",
+)  # fmt: skip
 
 # A form that is no larger is none.
 _NONE = 1e-12
@@ -50,7 +62,7 @@ class Descent:
     pairs : Pairs
     shape : Shape
     delta : Tensor, shape (P, D)
-        What the search has found, of norm at most 1: the multipliers start as tangents there.
+        What the search has found, of norm at most r: the multipliers start as tangents there.
     grid : Nodes
     steps : int
         In all; the rate falls until then.
@@ -84,14 +96,15 @@ class Descent:
         bend = alpha * (1 - alpha)
         if pairs.relu:
             bend = torch.where(alpha > 0, (1 - alpha).square() / pairs.scale.clamp(min=0.05), 0.0)
-        by_t = 2 * bend * (q * pairs.c2 + (alpha + q) * along + alpha)
+        r2 = pairs.radius.square()[:, None]
+        by_t = 2 * bend * (q * pairs.c2 + (alpha + q) * along + alpha * r2)
         by_u = 2 * q * alpha * pairs.inv_b
-        changes = q.square() * pairs.c2 + 2 * q * alpha * along + alpha.square()
+        changes = q.square() * pairs.c2 + 2 * q * alpha * along + alpha.square() * r2
         still = pairs.kind == NEUTRAL
         by_t, by_u, t, changes = (x.masked_fill(still, 0.0) for x in (by_t, by_u, t, changes))
         # The own row, where it is not known to stay small.
         own = pairs.index[:, None]
-        most = pairs.own + 2 * (pairs.reach_u + pairs.reach_p[pairs.index])
+        most = pairs.own + 2 * (pairs.reach_u + pairs.reach_p.gather(1, own)[:, 0])
         by_u = by_u.scatter(1, own, 2.0 * (most > pairs.others).to(by_u.dtype)[:, None])
         # What is small, and the smoothing, are in units of what was found.
         tiny = torch.finfo(t.dtype).tiny ** 0.5
@@ -128,7 +141,9 @@ class Descent:
         return t, pairs.attention(t), along
 
     def _multipliers(self) -> Multipliers:
-        return admissible(self._pairs, Multipliers(*self._at, self._kappa, self._lam))
+        beta, gamma, nu, eta, zeta = self._at.unbind()
+        by = Multipliers(beta, gamma, nu, eta, zeta, self._kappa, self._lam)
+        return admissible(self._pairs, by)
 
     def go_on(self, steps: int) -> None:
         """Take so many steps."""
@@ -144,7 +159,7 @@ class Descent:
         part._pairs = self._pairs.select(keep)
         for name in ("_at", "_sizes", "_first", "_second"):
             setattr(part, name, getattr(self, name)[:, keep].contiguous())
-        for name in ("_unit", "_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "value"):
+        for name in _OF_POSITIONS:
             setattr(part, name, getattr(self, name)[keep])
         part.best = self.best.select(keep)
         return part
@@ -160,7 +175,7 @@ class Descent:
         row = self._kernels.bound_rows(pairs, shape, by, self._grid, proof=False)
         form = form_of(pairs, shape, by)
         smoothing = smooth * self._unit
-        ball = self._kernels.bound_ball(pairs.index, shape, form, by.lam, smoothing)
+        ball = self._kernels.bound_ball(pairs.index, shape, form, by.lam, smoothing, pairs.radius)
         self._lam = ball.lam
         total = row.value.sum(1) + ball.value
         better = total < self.value
@@ -181,9 +196,7 @@ class Descent:
         )
         by_kappa = ball.by_kappa - t.square() @ shape.weights - shape.theta * p.square().sum(1)
         count = self._taken + 1
-        self._at = self._at - rate * _adam(
-            gradient, self._sizes, self._first, self._second, count
-        )
+        self._at = self._at - rate * _adam(gradient, self._sizes, self._first, self._second, count)
         self._kappa = self._kappa - rate * _adam(
             by_kappa, self._kappa_size, self._kappa_first, self._kappa_second, count
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from wsfast.attention.core import NEVER, numbers
+from wsfast.attention.core import NEVER
 from wsfast.attention.state import (
     BilinearState,
     HeadState,
@@ -19,13 +20,24 @@ from wsfast.attention.state import (
 # row without other words, whose attention is 0 or 1; one that no change moves.
 PLAIN, DOMINATED, ALONE, NEUTRAL = range(4)
 
+# What there is of each position.
+_OF_POSITIONS = (
+    "index", "radius", "kind", "logit", "scale", "a", "inv_b", "c2", "lost", "reach", "reach_p",
+    "reach_u", "low", "high", "alpha_low", "alpha_high", "others", "own",
+)  # fmt: skip
+
+_ROUNDED = 1 + 1e-12  # norms are
+
+_FAR = 50.0  # beyond, scores move too far for anything to be said of the own row
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of P positions and n rows, for a change of norm 1: all lengths are in its units.
+    """Pairs of P positions and n rows, for changes Δ of norms up to r, in units that make r ≤ 1.
 
-    Row j changes by q c_j + α u⃗ with |u⃗| ≤ 1, where α is its new attention to word i, a the old one,
-    and q = α - a. Its score moves by t = y_j·Δ; c_j·u⃗ = (u - p_j) / b_j of u = z_i·Δ, p_j = π_j·Δ.
+    Row j changes by q c_j + α u⃗ with |u⃗| ≤ r, where α is its new attention to word i, a the old
+    one, and q = α - a. Its score moves by t = y_j·Δ; c_j·u⃗ = (u - p_j) / b_j of u = z_i·Δ and
+    p_j = π_j·Δ.
 
     Attributes
     ----------
@@ -33,20 +45,23 @@ class Pairs:
         The positions.
     relu : bool
         α = g / (1 + g) of g = max((logit + t) / scale, 0); softmax: α = σ(logit + t).
+    radius : Tensor, shape (P,)
+        r of each position.
     scores, means : Tensor, shape (n, D)
         y_j, and π_j = φ_j less the mean of all φ.
     words : Tensor, shape (n, D)
         z_i: the words less the mean of all φ.
+    span : Tensor, shape (D, k), or None
+        Vectors whose span has all of these, where that is less than all dimensions.
     kind : Tensor, shape (P, n), uint8
         PLAIN, DOMINATED, ALONE or NEUTRAL, as the own row is.
     logit, scale, a, inv_b, c2 : Tensor, shape (P, n)
         c2 is |c_j|². For other pairs than plain ones inv_b is 1, and c_j·u⃗ = u - p' with
         |p'| ≤ `lost`.
     lost : Tensor, shape (P, n)
-    reach : Tensor, shape (n,)
-        The largest |t|.
+    reach, reach_p : Tensor, shape (P, n)
+        The largest |t| and |p|.
     reach_u : Tensor, shape (P,)
-    reach_p : Tensor, shape (n,)
     low, high : Tensor, shape (P, n)
         (logit ± reach) / scale, between which the attention moves.
     alpha_low, alpha_high : Tensor, shape (P, n)
@@ -60,9 +75,11 @@ class Pairs:
 
     index: Tensor
     relu: bool
+    radius: Tensor
     scores: Tensor
     means: Tensor
     words: Tensor
+    span: Tensor | None
     kind: Tensor
     logit: Tensor
     scale: Tensor
@@ -71,8 +88,8 @@ class Pairs:
     c2: Tensor
     lost: Tensor
     reach: Tensor
-    reach_u: Tensor
     reach_p: Tensor
+    reach_u: Tensor
     low: Tensor
     high: Tensor
     alpha_low: Tensor
@@ -83,20 +100,8 @@ class Pairs:
 
     def select(self, keep: Tensor) -> Pairs:
         """The positions numbered `keep` alone."""
-        names = (
-            "index", "kind", "logit", "scale", "a", "inv_b", "c2", "lost", "reach_u",
-            "low", "high", "alpha_low", "alpha_high", "others", "own",
-        )  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[keep] for name in names})
-
-    def to(self, dtype: torch.dtype) -> Pairs:
-        """In another dtype; attention and logits below its range are cut."""
-        real = {
-            name: value.to(dtype)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor) and value.is_floating_point()
-        }
-        return replace(self, **real)
+        given: dict[str, Any] = {name: getattr(self, name)[keep] for name in _OF_POSITIONS}
+        return replace(self, **given)
 
     def attention(self, t: Tensor) -> Tensor:
         """α (P, n) for changes t (P, n) of the scores."""
@@ -109,67 +114,78 @@ def attention(g: Tensor, *, relu: bool) -> Tensor:
     return torch.where(g > 0, g / (1 + g), 0.0) if relu else g.sigmoid()
 
 
-def pairs_of(state: PositionState, radius: float, moves: Tensor | None = None) -> Pairs:
-    """The pairs of a state, in float64, for changes of norms up to `radius`.
+def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None = None) -> Pairs:
+    """The pairs of a state, in float64, for changes of norms up to `radii` (P,), not all 0.
 
     `moves` (D, 2 d_k + d_v), of a head, is what makes of Δ the changes of key, value and query.
     """
-    # Changes of norm 1 move keys by `keys` Δ and values by `values` Δ, where that is not Δ itself.
-    keys = values = None
-    queries, size = getattr(state, "queries"), 1.0
-    if moves is not None:
-        d_k = queries.shape[1]
-        keys, values = moves[:, :d_k], moves[:, d_k : d_k + state.d]
-        size = float(torch.linalg.matrix_norm(values, 2)) * (1 + 1e-12)
-    unit = radius * size if size > 0 else 1.0
+    index = state.index
+    largest = float(radii.max())
+    radius = radii / largest
+    unit, span = largest, None
+    if moves is None:
+        by_key = by_value = None
+    else:
+        d_k = state.queries.shape[1]
+        by_key, by_value = moves[:, :d_k].mT, moves[:, d_k : d_k + state.d].mT
+        span = moves[:, : d_k + state.d]
+        size = float(torch.linalg.matrix_norm(by_value, 2)) * _ROUNDED
+        unit = largest * size if size > 0 else 1.0
 
-    def by_value(vectors: Tensor) -> Tensor:
-        by = vectors if values is None else vectors @ values.mT
-        return by * (radius / unit**2)
+    def of_delta(vectors: Tensor, matrix: Tensor | None) -> Tensor:
+        """What vectors along a key or a value are along Δ."""
+        return vectors if matrix is None else vectors @ matrix
 
     mean = state.means.mean(0)
-    scores = (queries if keys is None else queries @ keys.mT) * radius
-    means, words = by_value(state.means - mean), by_value(state.words - mean)
+    scores = of_delta(state.queries, by_key) * largest
+    means, words, lost = (
+        of_delta(rows - mean, by_value) * (largest / unit**2)
+        for rows in (state.means, state.words, state.dominated_mean)
+    )
+    if span is None and 2 * len(scores) < scores.shape[1]:
+        span = torch.cat([scores, words]).mT
+
     relu = not state.weight_fn.exponential
     alone = (state.rest <= 0) if relu else torch.zeros_like(state.a, dtype=torch.bool)
+    dominated = state.dominated_position, state.dominated_row
     kind = torch.full_like(state.a, PLAIN, dtype=torch.uint8)
-    kind[state.dominated_position, state.dominated_row] = DOMINATED
-    kind[alone] = ALONE
-    kind[state.logit <= NEVER / 2] = NEUTRAL
-    reach_p = means.norm(dim=1)
-    lost = reach_p.expand_as(state.a).clone()
-    lost[state.dominated_position, state.dominated_row] = by_value(
-        state.dominated_mean - mean
-    ).norm(dim=1)
-    some = 1 + 1e-12  # norms are rounded
-    reach = scores.norm(dim=1) * some
-    plain = kind == PLAIN
+    kind = kind.index_put(dominated, kind.new_tensor(DOMINATED)).masked_fill(alone, ALONE)
+    kind = kind.masked_fill(state.logit <= NEVER / 2, NEUTRAL)
+    reach, reach_p, reach_u = (
+        rows.norm(dim=1) * _ROUNDED for rows in (scores, means, words[index])
+    )
+    reach, reach_p = radius[:, None] * reach, radius[:, None] * reach_p
+    far = lost.norm(dim=1) * _ROUNDED * radius[dominated[0]]
     scale = torch.where(alone, 1.0, state.rest) if relu else torch.ones_like(state.a)
     low, high = (state.logit - reach) / scale, (state.logit + reach) / scale
-    others, own = _own_row(state)
-    others, own = others / unit**2, own / unit**2
-    # What is known to stay small needs no word of its own.
-    near = _near(state, _own_reach(state, radius, moves), radius * size) / unit**2
-    small = near < torch.maximum(others, own + 1)
+    reach_u = radius * reach_u
+
+    others, own = (x / unit**2 for x in _own_row(state))
+    own = own + radius.square()
+    # What is known to stay small needs no word of its own: the second point is below the first.
+    near = _near(state, radii, by_key, moves) / unit**2
+    small = near < torch.maximum(others, own)
     others = torch.where(small, near, others)
-    below = others - 2 * (words[state.index].norm(dim=1) + reach_p[state.index]) - 1
-    own = torch.where(small, below, own + 1)
+    at_own = reach_p.gather(1, index[:, None])[:, 0]
+    own = torch.where(small, others - 2 * (reach_u + at_own) - 1, own)
     return Pairs(
-        index=state.index,
+        index=index,
         relu=relu,
+        radius=radius,
         scores=scores,
         means=means,
         words=words,
+        span=span,
         kind=kind,
         logit=state.logit,
         scale=scale,
         a=state.a,
-        inv_b=torch.where(plain, state.inv_b, 1.0),
+        inv_b=torch.where(kind == PLAIN, state.inv_b, 1.0),
         c2=state.c2 / unit**2,
-        lost=lost * some,
+        lost=reach_p.index_put(dominated, far),
         reach=reach,
-        reach_u=words[state.index].norm(dim=1) * some,
-        reach_p=reach_p * some,
+        reach_p=reach_p,
+        reach_u=reach_u,
         low=low,
         high=high,
         alpha_low=attention(low, relu=relu),
@@ -192,33 +208,59 @@ def _own_row(state: PositionState) -> tuple[Tensor, Tensor]:
     return others, (state.word - phi).square().sum(-1)
 
 
-def _own_reach(state: PositionState, radius: float, moves: Tensor | None) -> Tensor:
-    """The most that a score of the own row moves, (P,)."""
-    if isinstance(state, BilinearState):
-        queries, keys, product = state.queries, state.keys, 0.5 * state.bilinear.norm()
-    else:
-        assert isinstance(state, HeadState)
-        assert moves is not None
-        d_k = state.keys.shape[1]
-        by_key, by_query = moves[:, :d_k], moves[:, -d_k:]
-        queries, keys = state.queries @ by_key.mT, state.keys @ by_query.mT
-        product = (by_key @ by_query.mT).norm()
-    own = (queries[state.index].norm(dim=1) + keys[state.index].norm(dim=1)) * radius
-    return torch.maximum(keys.norm(dim=1).max() * radius, own + product * radius**2)
-
-
-def _near(state: PositionState, reach: Tensor, size: float) -> Tensor:
+def _near(
+    state: BilinearState | HeadState, radii: Tensor, by_key: Tensor | None, moves: Tensor | None
+) -> Tensor:
     """A bound (P,) of the squared change of the own row, good where its scores hardly move.
 
-    No weight of softmax changes by more than a factor e^(2 reach); the value moves by `size`.
+    Less the mean of the keys, Σ a_l r_l = 0 for the moves r_l of its scores but for what the own
+    word adds, e: the sum of a_l exp r_l is at least exp(-a_i e), and the change of the row is
+
+        Σ a_l (exp r_l - 1) (x_l - φ_i) / Σ a_l exp r_l + P_i u⃗,
+
+    of which the part linear in r is the covariance of keys and words.
     """
     if not state.weight_fn.exponential:
-        return torch.full_like(reach, torch.inf)
-    phi = state.means[state.index]
-    factor = (2 * reach).clamp(max=100).exp()
+        return torch.full_like(radii, torch.inf)
+    queries, keys = state.queries, state.keys
+    if by_key is None or moves is None:
+        assert isinstance(state, BilinearState)
+        product, size = 0.5 * state.bilinear.norm(), radii
+    else:
+        d_k = keys.shape[1]
+        by_query = moves[:, -d_k:].mT
+        product = (by_key.mT @ by_query).norm()
+        size = radii * torch.linalg.matrix_norm(moves[:, d_k : d_k + state.d], 2)
+        queries, keys = queries @ by_key, keys @ torch.linalg.qr(by_query.mT).R.mT
+    n, i = state.n, state.index[:, None]
+    a, phi = state.own_a[:, :n], state.means[state.index]
+    mean = a @ keys
+    extra = (queries[state.index].norm(dim=1) + product * radii) * radii
     far = squared_distances(phi, state.words).clamp(min=0).sqrt()
-    moved = (state.own_a[:, : state.n] * far).sum(1)
-    if state.own_a.shape[1] > state.n:
-        moved = moved + state.own_a[:, state.n] * phi.norm(dim=1)
-    own = state.own_a.gather(1, state.index[:, None])[:, 0]
-    return ((factor - 1) * moved + (factor * own).clamp(max=1) * size).square() * (1 + 1e-9)
+    reach = squared_distances(mean, keys).clamp(min=0).sqrt() * radii[:, None]
+    most = reach.scatter_add(1, i, extra[:, None])
+    curved = (a * far * (most.clamp(max=_FAR).exp() - 1 - reach)).sum(1)
+    if state.own_a.shape[1] > n:  # a sink has the key 0 and the value 0
+        of_sink = mean.norm(dim=1) * radii
+        curved += (
+            state.own_a[:, n] * phi.norm(dim=1) * (of_sink.clamp(max=_FAR).exp() - 1 - of_sink)
+        )
+    own, factor = a.gather(1, i)[:, 0], most.gather(1, i)[:, 0]
+    shrunk = (own * extra).clamp(max=_FAR).exp()
+    weight = (own * factor.clamp(max=_FAR).exp() * shrunk).clamp(max=1)
+    straight = radii * _covariance(a, state.words, phi, keys, mean)
+    total: Tensor = shrunk * (straight + curved) + weight * size
+    return torch.where(factor < _FAR, total.square() * (1 + 1e-9), torch.inf)
+
+
+def _covariance(a: Tensor, words: Tensor, phi: Tensor, keys: Tensor, mean: Tensor) -> Tensor:
+    """No less than the norms (P,) of the covariances of words and keys under weights a (P, n)."""
+    if words.shape[1] * keys.shape[1] <= len(words) ** 2:
+        both = (words.mT * a[:, None]) @ keys - phi[:, :, None] * mean[:, None]
+        found: Tensor = torch.linalg.matrix_norm(both, 2)
+        return found
+    # Its Frobenius norm, by inner products.
+    square = ((a @ ((words @ words.mT) * (keys @ keys.mT))) * a).sum(1)
+    cross = (a * (phi @ words.mT) * (mean @ keys.mT)).sum(1)
+    size = square + phi.square().sum(1) * mean.square().sum(1)
+    return (size - 2 * cross + 1e-12 * size).clamp(min=0).sqrt()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from wsfast.bound.pairs import Pairs
-
-if TYPE_CHECKING:
-    from wsfast.bound.certificate import Multipliers
 
 # Share of the form that is of the means.
 _MEANS = 0.05
@@ -34,9 +30,9 @@ class Shape:
     eigenvalues : Tensor, shape (N,)
     scores, means, words : Tensor, shape (n, N)
         Coordinates of those of `Pairs`.
-    off : tuple of float
-        How far the basis is from orthonormal, the form from diagonal, and each of scores, means and
-        words from their coordinates: Frobenius norms, as measured.
+    off_basis, off_form, off_scores, off_means, off_words : float
+        How far the basis is from orthonormal, the form from diagonal, and scores, means and words
+        from their coordinates: Frobenius norms, as measured.
     """
 
     weights: Tensor
@@ -46,38 +42,18 @@ class Shape:
     scores: Tensor
     means: Tensor
     words: Tensor
-    off: tuple[float, float, float, float, float]
-
-    def to(self, dtype: torch.dtype) -> Shape:
-        """In another dtype, to seek multipliers in."""
-        names = ("weights", "basis", "eigenvalues", "scores", "means", "words")
-        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
-
-    def error_of(self, by: Multipliers, b: Tensor, lam: Tensor, index: Tensor) -> Tensor:
-        """What the ball's maximum (P,) may be off by because the basis is rounded."""
-        off_basis, off_form, off_scores, off_means, off_words = self.off
-        y, z = float(self.scores.norm()), self.words[index].norm(dim=1)
-        nu, gamma = by.nu.sum(1), by.gamma.sum(1).abs()
-        h = by.eta @ self.scores
-        linear = (
-            off_scores * by.beta.norm(dim=1)
-            + off_means * by.zeta.norm(dim=1)
-            + off_words * gamma
-        )
-        own = self.weights[index] * off_scores * self.scores[index].norm(dim=1)
-        form = off_form + 2 * float(self.weights.max()) * off_scores * (y + off_scores) + 2 * own
-        form = form + 2 * self.theta * off_means * (float(self.means.norm()) + off_means)
-        product = off_scores * by.eta.norm(dim=1) * z + off_words * (3 * nu * z + h.norm(dim=1))
-        return 2 * (off_basis * (lam + b.norm(dim=1)) + linear + by.kappa * form + product)
+    off_basis: float
+    off_form: float
+    off_scores: float
+    off_means: float
+    off_words: float
 
 
 def shape_of(pairs: Pairs) -> Shape:
     """The shape for all positions, in float64."""
     scores, means, words = pairs.scores, pairs.means, pairs.words
-    n, D = scores.shape
-    within = torch.eye(D, dtype=scores.dtype, device=scores.device)
-    if 2 * n < D:
-        within = torch.linalg.qr(torch.cat([scores, words]).mT).Q
+    eye = torch.eye(scores.shape[1], dtype=scores.dtype, device=scores.device)
+    within = eye if pairs.span is None else torch.linalg.qr(pairs.span).Q
     weights = _balanced(scores)
     inner = scores @ within, means @ within
     of_scores = (inner[0].mT * weights) @ inner[0]
@@ -89,17 +65,19 @@ def shape_of(pairs: Pairs) -> Shape:
     basis = within @ vectors
     inside = [rows @ basis for rows in (scores, means, words)]
     form = (inside[0].mT * weights) @ inside[0] + theta * (inside[1].mT @ inside[1])
-    eye = torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)
-    off = [
-        basis.mT @ basis - eye,
-        form - torch.diag(eigenvalues),
-        *(
-            rows - coordinates @ basis.mT
-            for rows, coordinates in zip((scores, means, words), inside, strict=True)
-        ),
-    ]
     return Shape(
-        weights, theta, basis, eigenvalues, *inside, tuple(float(part.norm()) for part in off)
+        weights=weights,
+        theta=theta,
+        basis=basis,
+        eigenvalues=eigenvalues,
+        scores=inside[0],
+        means=inside[1],
+        words=inside[2],
+        off_basis=float((basis.mT @ basis - eye[: basis.shape[1], : basis.shape[1]]).norm()),
+        off_form=float((form - torch.diag(eigenvalues)).norm()),
+        off_scores=float((scores - inside[0] @ basis.mT).norm()),
+        off_means=float((means - inside[1] @ basis.mT).norm()),
+        off_words=float((words - inside[2] @ basis.mT).norm()),
     )
 
 
@@ -116,7 +94,8 @@ def _balanced(scores: Tensor) -> Tensor:
 
     def inside(log: Tensor) -> tuple[Tensor, Tensor]:
         root = (0.5 * log).exp()
-        return torch.linalg.cholesky_ex(eye - root[:, None] * gram * root)
+        factor, failed = torch.linalg.cholesky_ex(eye - root[:, None] * gram * root)
+        return factor, failed
 
     # Newton's barrier, its weight falling: log det (I - √D G √D) keeps the eigenvalues below 1.
     factor, _ = inside(log)

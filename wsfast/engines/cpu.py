@@ -25,7 +25,7 @@ from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 # What `bound_rows` is given of the pairs.
 _OF_PAIRS = (
     "index", "kind", "logit", "scale", "a", "inv_b", "c2", "lost", "low", "high", "alpha_low",
-    "alpha_high", "reach", "reach_p", "reach_u", "others", "own",
+    "alpha_high", "reach", "reach_p", "radius", "reach_u", "others", "own",
 )  # fmt: skip
 
 # For so few words the generator multiplies its numbers itself.
@@ -90,7 +90,13 @@ class Cpu(Engine):
         return found
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
+        self,
+        index: Tensor,
+        shape: Shape,
+        form: Form,
+        lam: Tensor,
+        smooth: Tensor,
+        radius: Tensor,
     ) -> SmoothBall:
         each, vector = torch.empty_like(lam), torch.empty_like(form.b)
         found = SmoothBall(
@@ -107,6 +113,7 @@ class Cpu(Engine):
             "nu": form.nu,
             "weight": form.weight,
             "smooth": smooth,
+            "radius": radius,
         }
         positions, N = form.b.shape
         _launch("bound_ball", given, found._asdict(), positions=positions, N=N)

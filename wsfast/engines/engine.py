@@ -232,10 +232,16 @@ class Engine:
         return certificate.row_maxima(pairs, shape, by, grid, proof=proof)
 
     def bound_ball(
-        self, index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Tensor
+        self,
+        index: Tensor,
+        shape: Shape,
+        form: Form,
+        lam: Tensor,
+        smooth: Tensor,
+        radius: Tensor,
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
-        return ball.smooth_ball(index, shape, form, lam, smooth)
+        return ball.smooth_ball(index, shape, form, lam, smooth, radius)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

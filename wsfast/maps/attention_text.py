@@ -20,6 +20,7 @@ from wsfast.attention.state import BilinearState, PositionState, prepare_positio
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.substitution import prepare as prepare_substitution
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.engines.engine import Engine, Tiles
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
@@ -163,6 +164,9 @@ class AttentionText(ClosedFormText):
         assert isinstance(state, BilinearSiteState)
         return state.to(dtype, self.weights.scaled(dtype))
 
+    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
+        return pairs_of(self.position_state(self.rows, index), radii)
+
     def substitution(self, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
         """What candidates are met with at the positions `index`."""
         # Made here and dropped: many texts are met with candidates at the same time.
@@ -260,14 +264,14 @@ class AttentionText(ClosedFormText):
             basis=partial(self.basis, measure, radius),
         )
 
-    def rounded(self, sites: Sites, relaxed: Tensor, radius: float) -> Tensor:
+    def rounded(self, sites: Sites, relaxed: Tensor) -> Tensor:
         # As they are, and turned towards an own row that its word alone attends.
         B = self.weights.bilinear(relaxed.dtype)
         straight = torch.nn.functional.normalize(relaxed, dim=-1)
         own = self.X[sites.index].to(relaxed.dtype)
         turns = [torch.nn.functional.normalize(by @ B, dim=-1) for by in (own, straight)]
         turned = torch.nn.functional.normalize(straight + OWN_TURN * (turns[0] + turns[1]), dim=-1)
-        return radius * torch.stack([straight, turned], 1)
+        return torch.stack([straight, turned], 1)
 
     def smooth(self, measure: Measure) -> bool:
         return self.weight_fn.exponential and not isinstance(measure, Functional)

@@ -19,7 +19,7 @@ from wsfast.attention.sites import LeftOut, SiteState
 from wsfast.attention.state import PositionState
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.bracket import BYTES_OF_PAIR, upper_bounds
-from wsfast.bound.pairs import Pairs, pairs_of
+from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import shape_of
 from wsfast.maps.attention_sites import AttentionSites
 from wsfast.maps.feature_map import Bracket, PreparedText, gathered
@@ -271,25 +271,28 @@ class ClosedFormText(PreparedText):
             return "bounds are of single words"
         return "" if fn.normalize else "bounds are of normalised attention"
 
-    def pairs(self, index: Tensor, radius: float) -> Pairs:
-        """What the bound knows of the positions `index` (P,)."""
-        return pairs_of(self.state(index), radius)
+    @abstractmethod
+    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
+        """What the bound knows of the positions `index` (P,), for changes up to `radii` (P,)."""
 
-    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radius: float) -> Bracket:
+    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radii: Tensor) -> Bracket:
         index, shape, parts = sites.index, None, []
         at_once = max(1, self.budget // (BYTES_OF_PAIR * self.n))
         for part in numbers(index).split(at_once):
-            pairs = self.pairs(index[part], radius)
+            largest_radius = radii[part].max()
+            pairs = self.pairs(index[part], radii[part])
             shape = shape_of(pairs) if shape is None else shape
             largest = (float(norms.max()) / pairs.unit) ** 2
-            found = upper_bounds(pairs, shape, delta[part, 0] / radius, largest, self.engine)
+            found = upper_bounds(
+                pairs, shape, delta[part, 0] / largest_radius, largest, self.engine
+            )
             parts.append((root(found.squared) * pairs.unit, found.relaxed, found.refined))
         upper, relaxed, refined = (torch.cat(column) for column in zip(*parts, strict=True))
-        return Bracket(upper, self.rounded(sites, relaxed, radius), refined)
+        return Bracket(upper, self.rounded(sites, relaxed), refined)
 
-    def rounded(self, sites: Sites, relaxed: Tensor, radius: float) -> Tensor:
-        """Points (P, l, d) of the ball that maximisers (P, d) of a relaxed problem lead to."""
-        return radius * torch.nn.functional.normalize(relaxed, dim=-1)[:, None]
+    def rounded(self, sites: Sites, relaxed: Tensor) -> Tensor:
+        """Directions (P, l, d) that maximisers (P, d) of a relaxed problem lead to."""
+        return torch.nn.functional.normalize(relaxed, dim=-1)[:, None]
 
     # -- changes that are searched -----------------------------------------------------------------
 

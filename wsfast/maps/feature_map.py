@@ -45,7 +45,7 @@ class Bracket(NamedTuple):
     """Proofs from above at P places."""
 
     upper: Tensor  # (P,) bounds of ‖φ(X + Δ) - φ(X)‖ over the ball, float64
-    starts: Tensor  # (P, l, d) that may lead a search further than its own
+    starts: Tensor  # (P, l, d) directions that may lead a search further than its own
     refined: Tensor  # (P,) bool, whether a bound was worth all steps
 
 
@@ -327,8 +327,11 @@ class PreparedText:
         """Why there is no proof from above for `bracket`; "" where there is one."""
         return "bounds of this map are not known"
 
-    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radius: float) -> Bracket:
-        """Proofs from above, beside Δ (P, 1, d) and the norms (P,) that a search has found."""
+    def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radii: Tensor) -> Bracket:
+        """Proofs from above, beside Δ (P, 1, d) and the norms (P,) that a search has found.
+
+        Over ‖Δ‖ ≤ `radii` (P,), not all 0.
+        """
         raise NotImplementedError
 
     # -- units -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from wsfast.attention.rows import Rows
 from wsfast.attention.sites import HeadSiteState, LeftOut, SiteState, prepare_head_sites
 from wsfast.attention.state import HeadState, PositionState, prepare_head
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.engines.engine import Engine
 from wsfast.maps.closed_form_text import OWN_TURN, ClosedFormText, starts_of
 from wsfast.maps.feature_map import FeatureMap, PreparedText, winners_by_definition
@@ -264,6 +265,18 @@ class HeadText(_OfLayer, ClosedFormText):
             heads.values.index_add(1, at, value[None]),
         )
         return after.output()[0].double() - self.phi
+
+    def unbounded(self, sites: Sites) -> str:
+        if not self.map.given.linear:
+            return "bounds are of layers whose queries, keys and values are linear in the word"
+        if self.core.cap is not None:
+            return "bounds are of scores without a soft cap"
+        return super().unbounded(sites)
+
+    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
+        return pairs_of(
+            self.position_state(self.rows, index), radii, self.map.matrix[:, 0].double()
+        )
 
     def searched(self, sites: Sites, dtype: torch.dtype) -> HeadState | HeadSiteState:
         """The state of the places in `dtype`."""

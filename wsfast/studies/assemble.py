@@ -119,17 +119,17 @@ def assemble(
 def _rounded_up(values: Tensor, dtype: torch.dtype) -> Tensor:
     """`values` in a dtype that may hold less: no bound is lowered."""
     rounded = values.to(dtype)
-    return torch.where(rounded < values, rounded.nextafter(torch.full_like(rounded, torch.inf)), rounded)
+    above = rounded.nextafter(torch.full_like(rounded, torch.inf))
+    return torch.where(rounded < values, above, rounded)
 
 
-def _of_bound(
-    worst: list[WorstCase], options: SearchOptions, draws: int | None
-) -> dict[str, Any]:
-    """What a result tells of its bounds: why there are none, and which took all steps."""
+def _of_bound(worst: list[WorstCase], options: SearchOptions, draws: int | None) -> dict[str, Any]:
+    """What a result tells of its bounds: which took all steps, and why there are none."""
     refined = [
         options.places[k // (draws or 1)].column[one.refined].tolist()
         for k, one in enumerate(worst)
         if one.refined is not None
     ]
     reasons = sorted({one.unbounded for one in worst} - {""})
-    return {"method": "dual", "refined": refined, **({"none": "; ".join(reasons)} if reasons else {})}
+    none = {"none": "; ".join(reasons)} if reasons else {}
+    return {"refined": refined, **none}

@@ -77,10 +77,14 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
     options = asked.options
     found: list[list[WorstCase]] = [[] for _ in inputs.texts]
     words = [text[keep].detach() for text, keep in zip(inputs.texts, inputs.masks, strict=True)]
-    total = len(draws.numbers) * sum(
-        draws.work(len(text), inputs.d, len(of_text.column))
-        for text, of_text in zip(words, options.places, strict=True)
-    ) * (1 + asked.bound)
+    total = (
+        len(draws.numbers)
+        * sum(
+            draws.work(len(text), inputs.d, len(of_text.column))
+            for text, of_text in zip(words, options.places, strict=True)
+        )
+        * (1 + asked.bound)
+    )
     large = draws.unit == "number"
     with torch.no_grad(), progress_bar(total, draws.unit, progress, large=large) as bar:
         for draw in draws.numbers:
@@ -237,8 +241,9 @@ def _bracketed(
         upper = torch.full_like(per_word, torch.nan)
         return worst._replace(upper=upper, refined=torch.zeros_like(upper) > 0, unbounded=reason)
     radius, norm = asked.options.radius, per_word * text.norm
-    proved = text.bracket(sites, delta.double(), norm, radius)
-    further = _part_by_part(text, sites, asked, bar, proved.starts)
+    lengths = asked.lengths(text, sites.at) if asked.relative else torch.ones_like(norm)
+    proved = text.bracket(sites, delta.double(), norm, radius * lengths)
+    further = _part_by_part(text, sites, asked, bar, radius * proved.starts)
     ((again, other),) = _verified([text], sites, asked, [further.delta])
     rose = again > norm
     return WorstCase(
@@ -288,7 +293,7 @@ def _upper(text: PreparedText, sites: Sites, asked: Asked) -> Tensor | None:
 def _part_by_part(
     text: PreparedText, sites: Sites, asked: Asked, bar: Progress, only: Tensor | None = None
 ) -> _Found:
-    """The same for one text, as many places at once as fit; from `only` (P, l, d), or all starts."""
+    """The same for one text, as many places at once as fit; from the points `only` (P, l, d)."""
     search = Search(asked.options, asked.balls(sites))
     more = only
     if sites.words > 1:
