@@ -47,9 +47,13 @@ def gaussian() -> Iterator[Case]:
     """Normal words, of each shape two texts."""
     for n, d in _SHAPES:
         for seed in (1, 2):
-            generator = torch.Generator().manual_seed(seed)
-            X = torch.randn(n, d, generator=generator)
-            yield Case(f"normal n={n} d={d} seed={seed}", X, seed)
+            yield normal_text(n, d, seed)
+
+
+def normal_text(n: int, d: int, seed: int) -> Case:
+    """One of normal words."""
+    X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+    return Case(f"normal n={n} d={d} seed={seed}", X, seed)
 
 
 def real() -> Iterator[Case]:

@@ -170,6 +170,20 @@ struct BoundBall {
   T *zz, *by_kappa;  // (P) z.K^-1 z, and L.diag(X) - D_i y.X y of X = xx + smooth K^-1
 };
 
+// A step of Adam of the multipliers of the bound (wsfast/bound/multipliers.py), in place.
+template <typename T>
+struct BoundStep {
+  std::int64_t positions, n;
+  T rate, unbias, unbias2;
+  const std::int64_t* index;      // (P)
+  const std::uint8_t* kind;       // (P, n)
+  const T *t_mean, *p_mean, *tu;  // (P, n)
+  const T *u_mean, *uu, *least;   // (P)
+  const T *t, *u, *p;             // (P, n)
+  const T* size;                  // (5, P)
+  T *at, *first, *second;         // (5, P, n)
+};
+
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
 template <typename T>
 struct StepRows {

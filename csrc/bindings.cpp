@@ -117,6 +117,18 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("radius", &BallOf::radius), field("lam", &BallOf::lam), field("value", &BallOf::value),
       field("x", &BallOf::x), field("by_z", &BallOf::by_z), field("zz", &BallOf::zz),
       field("by_kappa", &BallOf::by_kappa));
+  using StepOf = BoundStep<T>;
+  bind_fields<Cpu>(
+      m, "bound_step" + suffix,
+      [](const StepOf& step, int threads) { Cpu::kernels<T>().bound_step(step, threads); },
+      field("positions", &StepOf::positions), field("n", &StepOf::n), field("rate", &StepOf::rate),
+      field("unbias", &StepOf::unbias), field("unbias2", &StepOf::unbias2),
+      field("index", &StepOf::index), field("kind", &StepOf::kind),
+      field("t_mean", &StepOf::t_mean), field("p_mean", &StepOf::p_mean), field("tu", &StepOf::tu),
+      field("u_mean", &StepOf::u_mean), field("uu", &StepOf::uu), field("least", &StepOf::least),
+      field("t", &StepOf::t), field("u", &StepOf::u), field("p", &StepOf::p),
+      field("size", &StepOf::size), field("at", &StepOf::at), field("first", &StepOf::first),
+      field("second", &StepOf::second));
   m.def(
       "substitution_norms",
       [](const State& state, const Tile& tile, int threads) {

@@ -317,5 +317,55 @@ void bound_ball(const BoundBall<T>& in, int threads) {
   for_rows(in.positions, 200 * in.N, threads, [&](Index p) { ball_of(in, p); });
 }
 
+// ---- a step of the multipliers
+
+// As DECAY and SMALL of wsfast/bound/multipliers.py.
+constexpr double kDecay = 0.8, kDecay2 = 0.95, kSmall = 1e-8;
+
+// What a step takes a multiplier down by.
+template <typename T>
+WSFAST_FN T adam(const BoundStep<T>& in, T gradient, T size, T* first, T* second) {
+  const T scaled = gradient * size;
+  *first = T(kDecay) * *first + T(1 - kDecay) * scaled;
+  *second = T(kDecay2) * *second + T(1 - kDecay2) * scaled * scaled;
+  return in.rate * size * (*first * in.unbias) / (root(*second * in.unbias2) + T(kSmall));
+}
+
+template <typename T>
+void step_of(const BoundStep<T>& in, Index p) {
+  const Index n = in.n, all = in.positions * n, offset = p * n, i = in.index[p];
+  const T u_mean = in.u_mean[p], uu = u_mean * u_mean + in.uu[p], least = in.least[p];
+  T size[5];
+  for (int m = 0; m < 5; ++m) size[m] = in.size[m * in.positions + p];
+  const T *t_mean = in.t_mean + offset, *p_mean = in.p_mean + offset, *tu = in.tu + offset;
+  const T *t = in.t + offset, *u = in.u + offset, *q = in.p + offset;
+  T *at = in.at + offset, *first = in.first + offset, *second = in.second + offset;
+#pragma omp simd
+  for (Index j = 0; j < n; ++j) {
+    at[j] -= adam(in, t_mean[j] - t[j], size[0], first + j, second + j);
+    at[all + j] -= adam(in, u_mean - u[j], size[1], first + all + j, second + all + j);
+    at[2 * all + j] -=
+        adam(in, uu - u[j] * u[j], size[2], first + 2 * all + j, second + 2 * all + j);
+    at[2 * all + j] = larger(at[2 * all + j], least);
+    at[3 * all + j] -= adam(in, t_mean[j] * u_mean + tu[j] - t[j] * u[j], size[3],
+                            first + 3 * all + j, second + 3 * all + j);
+    at[4 * all + j] -=
+        adam(in, p_mean[j] - q[j], size[4], first + 4 * all + j, second + 4 * all + j);
+  }
+  // What the theorem does not have (`admissible` of wsfast/bound/form.py).
+  for (Index j = 0; j < n; ++j) {
+    const bool own = j == i;
+    const auto kind = static_cast<PairKind>(in.kind[offset + j]);
+    if (own || kind == kAlone || kind == kNeutral) at[j] = at[3 * all + j] = T(0);
+    if (!own && kind != kPlain) at[4 * all + j] = T(0);
+    if (!own && kind == kNeutral) at[all + j] = at[2 * all + j] = T(0);
+  }
+}
+
+template <typename T>
+void bound_step(const BoundStep<T>& in, int threads) {
+  for_rows(in.positions, 40 * in.n, threads, [&](Index p) { step_of(in, p); });
+}
+
 }  // namespace
 }  // namespace wsfast

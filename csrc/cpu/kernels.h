@@ -22,6 +22,7 @@ struct Kernels {
                             std::int64_t r);
   void (*bound_rows)(const BoundRows<T>&, int threads);
   void (*bound_ball)(const BoundBall<T>&, int threads);
+  void (*bound_step)(const BoundStep<T>&, int threads);
   void (*take_step)(const StepRows<T>&, int threads);
   void (*centre_rows)(const CentredRows<T>&, int threads);
   void (*candidate_attention)(const SubstitutionState<T>&, const SubstitutionTile<T>&, int threads);

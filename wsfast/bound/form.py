@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +15,7 @@ from wsfast.bound.shape import Shape
 _LEAST = 1e-14  # of what is divided by
 
 
-@dataclass(frozen=True)
-class Multipliers:
+class Multipliers(NamedTuple):
     """The numbers of the theorem of `certificate`.
 
     Attributes
@@ -35,26 +35,7 @@ class Multipliers:
 
     def select(self, keep: Tensor) -> Multipliers:
         """Those of the positions numbered `keep`."""
-        return Multipliers(*(value[keep] for _, value in self.named()))
-
-    def merged(self, other: Multipliers, better: Tensor) -> Multipliers:
-        """Those of `other` at the positions where it is `better` (P,)."""
-        rows = better[:, None]
-        return Multipliers(
-            *(
-                torch.where(rows if new.dim() > 1 else better, new, old)
-                for (_, old), (_, new) in zip(self.named(), other.named(), strict=True)
-            )
-        )
-
-    def put(self, keep: Tensor, other: Multipliers) -> Multipliers:
-        """Those of `other` at the positions numbered `keep`."""
-        both = zip(self.named(), other.named(), strict=True)
-        return Multipliers(*(old.index_copy(0, keep, new) for (_, old), (_, new) in both))
-
-    def named(self) -> list[tuple[str, Tensor]]:
-        """The fields and their names."""
-        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return Multipliers(*(value[keep] for value in self))
 
 
 def admissible(pairs: Pairs, by: Multipliers) -> Multipliers:
@@ -63,8 +44,7 @@ def admissible(pairs: Pairs, by: Multipliers) -> Multipliers:
     nothing = (pairs.kind == NEUTRAL) & ~own
     still = (pairs.kind >= ALONE) | own  # t does not move such rows
     no_p = (pairs.kind != PLAIN) & ~own
-    return replace(
-        by,
+    return by._replace(
         beta=by.beta.masked_fill(still, 0.0),
         gamma=by.gamma.masked_fill(nothing, 0.0),
         nu=by.nu.clamp(min=_LEAST).masked_fill(nothing, 0.0),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -35,16 +35,58 @@ class Kernels(Protocol):
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
 
+    def bound_step(self, pairs: Pairs, path: Path, slopes: Slopes, step: Step) -> None:
+        """See `take_step`."""
 
-# Adam's.
-_DECAY = (0.8, 0.95)
+
+@dataclass
+class Path:
+    """Multipliers on their way: β, γ, ν, η and ζ, and Adam's moments, (5, P, n) each."""
+
+    at: Tensor
+    first: Tensor
+    second: Tensor
+    size: Tensor  # (5, P) of a step
+    least: Tensor  # (P,) that ν is
+
+    def select(self, keep: Tensor) -> Path:
+        """The positions numbered `keep`."""
+        at, first, second, size = (
+            x[:, keep].contiguous() for x in (self.at, self.first, self.second, self.size)
+        )
+        return Path(at, first, second, size, self.least[keep])
+
+
+class Slopes(NamedTuple):
+    """What the slopes of a bound are differences of: means over the ball, and row maximisers."""
+
+    t_mean: Tensor  # (P, n)
+    p_mean: Tensor  # (P, n)
+    tu: Tensor  # (P, n) of t u, less the product of their means
+    u_mean: Tensor  # (P,)
+    uu: Tensor  # (P,) of u², likewise
+    t: Tensor  # (P, n)
+    u: Tensor  # (P, n)
+    p: Tensor  # (P, n)
+
+
+class Step(NamedTuple):
+    """One of Adam: its rate, and its number from 1."""
+
+    rate: float
+    number: int
+
+
+# Adam's decay and least root, which the kernel has too.
+DECAY, SMALL = (0.8, 0.95), 1e-8
 _RATE, _LAST_RATE = 0.15, 0.004
 # Smoothing of the ball's maximum, in its last steps; its first ones have five times as much.
 _SMOOTH = 1e-3
 
 # Of `Descent`, (P,) each.
 _OF_POSITIONS = (
-    "_unit", "_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "value",
+    "_unit", "_kappa", "_kappa_size", "_kappa_first", "_kappa_second", "_lam", "_best_kappa",
+    "_best_lam", "value",
 )  # fmt: skip
 
 # A form that is no larger is none.
@@ -82,12 +124,16 @@ class Descent:
         self._steps, self._kernels = steps, kernels
         self._taken = 0
         self._start(delta)
-        self._first = torch.zeros_like(self._at)
-        self._second = torch.zeros_like(self._at)
         self._kappa_first = torch.zeros_like(self._kappa)
         self._kappa_second = torch.zeros_like(self._kappa)
-        self.best = self._multipliers()
+        self._best = self._path.at.clone()
+        self._best_kappa, self._best_lam = self._kappa, self._lam
         self.value = torch.full_like(self._kappa, torch.inf)
+
+    @property
+    def best(self) -> Multipliers:
+        """Of the smallest bounds so far, which are `value` (P,)."""
+        return _multipliers(self._best, self._best_kappa, self._best_lam)
 
     def _start(self, delta: Tensor) -> None:
         pairs, shape = self._pairs, self._shape
@@ -121,14 +167,11 @@ class Descent:
         nu = 0.4 * (rising + 0.05 * usual) / (2 * u)
         kappa = 0.8 * by_form
         turn = by_t.abs().mean(1, keepdim=True) + 2 * by_form * t.abs().mean(1, keepdim=True)
-        each = torch.ones_like(t)
-        # β, γ, ν, η, ζ, and the size of a step of each.
-        self._at = torch.stack(
-            [by_t - 2 * kappa * t, by_u - 2 * nu * u, nu, torch.zeros_like(t), -by_u]
-        )
-        self._sizes = torch.stack(
-            [turn * each, usual * each, usual / u * each, turn / u * each, usual * each]
-        )
+        at = [by_t - 2 * kappa * t, by_u - 2 * nu * u, nu, torch.zeros_like(t), -by_u]
+        size = torch.cat([turn, usual, usual / u, turn / u, usual], 1).mT.contiguous()
+        start = _allowed(pairs, torch.stack(at))
+        none = torch.zeros_like(start)
+        self._path = Path(start, none, none.clone(), size, 1e-4 * self._unit)
         self._kappa, self._kappa_size = kappa[:, 0], by_form[:, 0]
         self._lam = lam[:, 0]
 
@@ -139,11 +182,6 @@ class Descent:
         u = (pairs.words[pairs.index] * delta).sum(1, keepdim=True)
         along = (u - delta @ pairs.means.mT) * pairs.inv_b
         return t, pairs.attention(t), along
-
-    def _multipliers(self) -> Multipliers:
-        beta, gamma, nu, eta, zeta = self._at.unbind()
-        by = Multipliers(beta, gamma, nu, eta, zeta, self._kappa, self._lam)
-        return admissible(self._pairs, by)
 
     def go_on(self, steps: int) -> None:
         """Take so many steps."""
@@ -156,58 +194,92 @@ class Descent:
         """The positions numbered `keep`, from where they are."""
         part = object.__new__(Descent)
         vars(part).update(vars(self))
-        part._pairs = self._pairs.select(keep)
-        for name in ("_at", "_sizes", "_first", "_second"):
-            setattr(part, name, getattr(self, name)[:, keep].contiguous())
+        part._pairs, part._path = self._pairs.select(keep), self._path.select(keep)
+        part._best = self._best[:, keep]
         for name in _OF_POSITIONS:
             setattr(part, name, getattr(self, name)[keep])
-        part.best = self.best.select(keep)
         return part
 
     def put(self, keep: Tensor, part: Descent) -> None:
         """Take the best of a part that has gone on."""
-        self.best = self.best.put(keep, part.best)
-        self.value = self.value.index_copy(0, keep, part.value)
+        self._best[:, keep] = part._best
+        for name in ("_best_kappa", "_best_lam", "value"):
+            setattr(self, name, getattr(self, name).index_copy(0, keep, getattr(part, name)))
 
     def _step(self, rate: float, smooth: float) -> None:
-        pairs, shape = self._pairs, self._shape
-        by = self._multipliers()
+        pairs, shape, path = self._pairs, self._shape, self._path
+        by = _multipliers(path.at, self._kappa, self._lam)
         row = self._kernels.bound_rows(pairs, shape, by, self._grid, proof=False)
         form = form_of(pairs, shape, by)
         smoothing = smooth * self._unit
         ball = self._kernels.bound_ball(pairs.index, shape, form, by.lam, smoothing, pairs.radius)
         self._lam = ball.lam
-        total = row.value.sum(1) + ball.value
-        better = total < self.value
-        self.value = torch.where(better, total, self.value)
-        self.best = self.best.merged(replace(by, lam=ball.lam), better)
-        t, u, p = row.t, row.u, row.p
-        t_mean, p_mean = ball.x @ shape.scores.mT, ball.x @ shape.means.mT
-        u_mean = (ball.x * shape.words[pairs.index]).sum(1, keepdim=True)
-        spread = ball.by_z @ shape.scores.mT  # of t u
-        gradient = torch.stack(
-            [
-                t_mean - t,
-                u_mean - u,
-                u_mean.square() + (smoothing * ball.zz)[:, None] - u * u,
-                t_mean * u_mean + smoothing[:, None] * spread - t * u,
-                p_mean - p,
-            ]
+        self._keep(row.value.sum(1) + ball.value)
+        t_mean, spread = torch.cat([ball.x, ball.by_z]).matmul(shape.scores.mT).split(len(form.b))
+        slopes = Slopes(
+            t_mean=t_mean,
+            p_mean=ball.x @ shape.means.mT,
+            tu=smoothing[:, None] * spread,
+            u_mean=(ball.x * form.z).sum(1),
+            uu=smoothing * ball.zz,
+            t=row.t,
+            u=row.u,
+            p=row.p,
         )
-        by_kappa = ball.by_kappa - t.square() @ shape.weights - shape.theta * p.square().sum(1)
-        count = self._taken + 1
-        self._at = self._at - rate * _adam(gradient, self._sizes, self._first, self._second, count)
-        self._kappa = self._kappa - rate * _adam(
-            by_kappa, self._kappa_size, self._kappa_first, self._kappa_second, count
+        step = Step(rate, self._taken + 1)
+        self._kernels.bound_step(pairs, path, slopes, step)
+        of_rows = row.t.square() @ shape.weights + shape.theta * row.p.square().sum(1)
+        self._kappa = self._kappa - _adam(
+            ball.by_kappa - of_rows, self._kappa_size, self._kappa_first, self._kappa_second, step
         )
-        self._at[2] = torch.maximum(self._at[2], 1e-4 * self._unit[:, None])
         self._kappa = torch.maximum(self._kappa, 1e-3 * self._kappa_size)
 
+    def _keep(self, value: Tensor) -> None:
+        """Keep what gives smaller bounds (P,) than any before."""
+        better = value < self.value
+        self.value = torch.where(better, value, self.value)
+        self._best_kappa = torch.where(better, self._kappa, self._best_kappa)
+        self._best_lam = torch.where(better, self._lam, self._best_lam)
+        some = better.nonzero()[:, 0]
+        if len(some) == len(better):
+            self._best.copy_(self._path.at)
+        else:
+            self._best[:, some] = self._path.at[:, some]
 
-def _adam(gradient: Tensor, size: Tensor, first: Tensor, second: Tensor, count: int) -> Tensor:
+
+def _multipliers(at: Tensor, kappa: Tensor, lam: Tensor) -> Multipliers:
+    beta, gamma, nu, eta, zeta = at.unbind()
+    return Multipliers(beta, gamma, nu, eta, zeta, kappa, lam)
+
+
+def _allowed(pairs: Pairs, at: Tensor) -> Tensor:
+    """`at` (5, P, n) without what the theorem does not have: see `admissible`."""
+    none = torch.zeros_like(pairs.radius)
+    return torch.stack(admissible(pairs, _multipliers(at, none, none))[:5])
+
+
+def take_step(pairs: Pairs, path: Path, slopes: Slopes, step: Step) -> None:
+    """A step of Adam of all multipliers, in place; they stay admissible."""
+    u, u_mean = slopes.u, slopes.u_mean[:, None]
+    gradient = torch.stack(
+        [
+            slopes.t_mean - slopes.t,
+            u_mean - u,
+            u_mean.square() + slopes.uu[:, None] - u * u,
+            slopes.t_mean * u_mean + slopes.tu - slopes.t * u,
+            slopes.p_mean - slopes.p,
+        ]
+    )
+    path.at -= _adam(gradient, path.size[..., None], path.first, path.second, step)
+    path.at[2] = torch.maximum(path.at[2], path.least[:, None])
+    path.at = _allowed(pairs, path.at)
+
+
+def _adam(gradient: Tensor, size: Tensor, first: Tensor, second: Tensor, step: Step) -> Tensor:
     """A step of Adam in units of `size`; the moments are updated."""
     scaled = gradient * size
-    first.lerp_(scaled, 1 - _DECAY[0])
-    second.lerp_(scaled.square_(), 1 - _DECAY[1])
-    root = (second / (1 - _DECAY[1] ** count)).sqrt_().add_(1e-8)
-    return (first / (1 - _DECAY[0] ** count)).div_(root).mul_(size)
+    first.lerp_(scaled, 1 - DECAY[0])
+    second.lerp_(scaled.square(), 1 - DECAY[1])
+    root = (second / (1 - DECAY[1] ** step.number)).sqrt() + SMALL
+    moved: Tensor = step.rate * size * (first / (1 - DECAY[0] ** step.number)) / root
+    return moved

@@ -55,12 +55,11 @@ def shape_of(pairs: Pairs) -> Shape:
     eye = torch.eye(scores.shape[1], dtype=scores.dtype, device=scores.device)
     within = eye if pairs.span is None else torch.linalg.qr(pairs.span).Q
     weights = _balanced(scores)
-    inner = scores @ within, means @ within
-    of_scores = (inner[0].mT * weights) @ inner[0]
-    of_means = inner[1].mT @ inner[1]
-    largest = [float(torch.linalg.eigvalsh(form)[-1]) for form in (of_scores, of_means)]
+    both = weights.sqrt()[:, None] * scores, means
+    largest = [float(torch.linalg.eigvalsh(rows @ rows.mT)[-1]) for rows in both]
     theta = _MEANS * largest[0] / largest[1] if largest[1] > 1e-12 * largest[0] else 0.0
-    eigenvalues, vectors = torch.linalg.eigh(of_scores + theta * of_means)
+    rows = torch.cat([both[0], theta**0.5 * means]) @ within
+    eigenvalues, vectors = torch.linalg.eigh(rows.mT @ rows)
     eigenvalues = eigenvalues.clamp(min=0)
     basis = within @ vectors
     inside = [rows @ basis for rows in (scores, means, words)]

@@ -70,6 +70,10 @@ def add_to(commands: arguments.Commands) -> None:
         "--radius", type=arguments.radius, nargs="+", metavar="r", help="how far, as a plain length"
     )
     what.add_argument(
+        "--bound", action="store_true",
+        help="also prove an upper bound of every S_i of single heads, which takes longer",
+    )  # fmt: skip
+    what.add_argument(
         "--control", choices=("shuffled",),
         help="the same with weights whose entries are shuffled, on the same hidden states",
     )  # fmt: skip
@@ -136,6 +140,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         "radius": args.radius,
         "relative_radius": args.relative_radius,
         "at": args.at,
+        "bound": args.bound,
         "control": args.control,
         "control_draws": args.control_draws or _CONTROL_DRAWS,
         "seed": args.seed,

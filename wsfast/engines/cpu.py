@@ -14,6 +14,7 @@ from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import Nodes, RowMaxima
 from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.multipliers import DECAY, Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
@@ -70,7 +71,7 @@ class Cpu(Engine):
         found = RowMaxima(*(torch.empty_like(pairs.a) for _ in range(4)))
         given = {
             **{name: getattr(pairs, name) for name in _OF_PAIRS},
-            **{name: value for name, value in by.named() if name != "lam"},
+            **{name: value for name, value in by._asdict().items() if name != "lam"},
             "weights": shape.weights,
             "node": grid.at,
             "node_alpha": grid.alpha,
@@ -118,6 +119,21 @@ class Cpu(Engine):
         positions, N = form.b.shape
         _launch("bound_ball", given, found._asdict(), positions=positions, N=N)
         return found
+
+    def bound_step(self, pairs: Pairs, path: Path, slopes: Slopes, step: Step) -> None:
+        given = {"index": pairs.index, "kind": pairs.kind, "size": path.size, "least": path.least}
+        changed = {"at": path.at, "first": path.first, "second": path.second}
+        positions, n = pairs.a.shape
+        _launch(
+            "bound_step",
+            given | slopes._asdict(),
+            changed,
+            positions=positions,
+            n=n,
+            rate=step.rate,
+            unbias=1 / (1 - DECAY[0] ** step.number),
+            unbias2=1 / (1 - DECAY[1] ** step.number),
+        )
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

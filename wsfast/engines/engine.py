@@ -23,10 +23,11 @@ from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.bound import ball, certificate
+from wsfast.bound import ball, certificate, multipliers
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import Nodes, RowMaxima
 from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.multipliers import Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines.features import FeatureOptions, by_definition, by_pytorch
@@ -242,6 +243,10 @@ class Engine:
     ) -> SmoothBall:
         """See `ball.smooth_ball`."""
         return ball.smooth_ball(index, shape, form, lam, smooth, radius)
+
+    def bound_step(self, pairs: Pairs, path: Path, slopes: Slopes, step: Step) -> None:
+        """See `multipliers.take_step`."""
+        multipliers.take_step(pairs, path, slopes, step)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace

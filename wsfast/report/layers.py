@@ -14,7 +14,7 @@ import numpy as np
 
 from wsfast import _values
 from wsfast.report import heat_map, html, table
-from wsfast.report.digits import column, significant
+from wsfast.report.digits import column, significant, write_up
 from wsfast.report.export import finite, to_json, writer
 from wsfast.report.heat_map import HeatMap
 from wsfast.report.html import first_texts, html_table
@@ -67,6 +67,7 @@ def _alone(result: LayerSensitivityResult, text: int) -> LayerSensitivityResult:
         result,
         value=result.value[one],
         per_word=result.per_word[one][..., : len(result.words[text])],
+        upper=None if result.upper is None else result.upper[one][..., : len(result.words[text])],
         position=result.position[one],
         delta=result.delta[one],
         control=None if control is None else control[(slice(None), *one)],
@@ -115,7 +116,19 @@ def _scope(result: LayerSensitivityResult) -> list[str]:
     return [
         f"{measured}; a layer's sensitivity is not the model's",
         f"{of_change(result.perturbation, result.info.get('rows', 'all'))}{deeper}",
+        *_proved(result),
     ]
+
+
+def _proved(result: LayerSensitivityResult) -> list[str]:
+    """How far S may be off at most, at each radius, where that is known."""
+    if result.ratio is None:
+        return []
+    largest = [one[~one.isnan()] for one in result.ratio.unbind(-1)]
+    if not all(len(one) for one in largest):
+        return [f"no upper bound: {result.info['bound']['none']}"]
+    each = [write_up(float(one.max()), 3) for one in largest]
+    return [f"S is at most {' and '.join(each)} times as large, which is proved"]
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -407,9 +420,9 @@ def json_line(result: LayerSensitivityResult, *, number: int) -> str:
     """One line of JSON for a single text, which is called `number`; what is not known is null.
 
     Keys: text; layers, heads (null where they are taken together), radii, relative; words; sites
-    (null, or the words of each); S, S_i, nested along layers, heads, radii and words; position and
-    word, nested likewise, where S is attained; control (null, or draws, levels and quantiles of S
-    at each level); model, combine, at, perturbation, info.
+    (null, or the words of each); S, S_i and upper (null without bounds), nested along layers,
+    heads, radii and words; position and word, nested likewise, where S is attained; control (null,
+    or draws, levels and quantiles of S at each level); model, combine, at, perturbation, info.
     """
     words = result.words[0]
     place = result.position.tolist()
@@ -423,6 +436,7 @@ def json_line(result: LayerSensitivityResult, *, number: int) -> str:
         "sites": result.sites,
         "S": result.value.tolist(),
         "S_i": result.per_word.tolist(),
+        "upper": None if result.upper is None else result.upper.tolist(),
         "position": _nested(place, lambda at: None if at < 0 else at),
         "word": _nested(place, lambda at: None if at < 0 else words[at]),
         "control": None,

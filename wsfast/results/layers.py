@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wsfast import _values
 from wsfast._files import write_whole
-from wsfast.results import frames, storage
+from wsfast.results import bounds, frames, storage
 from wsfast.results.scores import Cut
 from wsfast.results.shown import shown_by
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _ARRAYS = ("value", "per_word", "position", "delta")
-_OPTIONAL = ("control",)
+_OPTIONAL = ("control", "upper")
 _META = (
     "layers", "heads", "combine", "at", "perturbation", "radius", "relative", "words", "texts",
     "left_out", "cut", "info", "batched", "sites",
@@ -76,6 +76,9 @@ class LayerSensitivityResult:
         The sites that were asked for, in the order of `per_word`.
     control : Tensor, shape (C, T?, L, H, R), optional
         S of the same layers, on the same hidden states, in C draws of shuffled weights.
+    upper : Tensor, shape (T?, L, H, R, n), float64, optional
+        What no S_i exceeds, with ``bound=True``; NaN where `per_word` is, and where no bound is
+        known (``info["bound"]`` says why).
     info : dict
         Where the numbers come from. JSON can hold it.
     """
@@ -99,6 +102,25 @@ class LayerSensitivityResult:
     batched: bool = False
     sites: list[tuple[int, ...]] | None = None
     control: Tensor | None = None
+    upper: Tensor | None = None
+
+    @property
+    def upper_value(self) -> Tensor | None:
+        """An upper bound of S, (T?, L, H, R): the largest of `upper` among the words that move.
+
+        NaN where one of these has no bound, or none moves; None where `upper` is None.
+        """
+        found = bounds.of_value(self.upper, self.per_word, self.value)
+        return None if found is None else torch.as_tensor(found)
+
+    @property
+    def ratio(self) -> Tensor | None:
+        """How many times larger than `value` S can be at most, (T?, L, H, R); 1 where it is exact.
+
+        NaN where `upper_value` is; None where `upper` is None.
+        """
+        found = bounds.ratio(self.upper_value, self.value)
+        return None if found is None else torch.as_tensor(found)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -130,8 +152,9 @@ class LayerSensitivityResult:
         """Give every S_i as a pandas DataFrame, a row for each that is known.
 
         Its columns are text (only if there is an axis of texts), layer, head (not where the heads
-        are taken together), radius (not where nothing is searched), position, word, S_i, site (only
-        if there are sites), and worst: whether S is attained there. With a control there is also
+        are taken together), radius (not where nothing is searched), position, word, S_i, upper
+        (only if there are bounds), site (only if there are sites), and worst: whether S is attained
+        there. With a control there is also
         S_control, the median over its draws of S of that head.
 
         Raises
@@ -194,8 +217,9 @@ class LayerSensitivityResult:
         The file is replaced as a whole: a reader never sees half of it.
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if self.control is not None:
-            arrays["control"] = self.control
+        for name in _OPTIONAL:
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         meta = {name: getattr(self, name) for name in _META}
         storage.save_result(path, _NAME, _FORMAT, arrays, meta)
 
@@ -245,6 +269,9 @@ def columns(result: LayerSensitivityResult) -> dict[str, Any]:
     found["position"] = place
     found["word"] = [result.words[t][i] for t, i in zip(text, place, strict=True)]
     found["S_i"] = S[known].numpy()
+    if result.upper is not None:
+        upper = result.upper if result.batched else result.upper[None]
+        found["upper"] = upper[known].numpy()
     if result.sites is not None:
         found["site"] = [" ".join(map(str, result.sites[i])) for i in place]
     found["worst"] = place == position[known[:-1]].numpy()

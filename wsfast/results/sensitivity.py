@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from wsfast import _values
-from wsfast.results import axes, frames, storage
+from wsfast.results import axes, bounds, frames, storage
 from wsfast.results.arrays import Array, like, to_numpy
 from wsfast.results.intervals import DrawSummary, share_of_draws, summarize
 from wsfast.results.merge import merge_positions
@@ -97,11 +97,7 @@ class SensitivityResult:
 
         NaN where one of these has no bound, or none was searched; None where `upper` is None.
         """
-        if self.upper is None:
-            return None
-        unsearched = torch.as_tensor(self.per_word).isnan()
-        largest = torch.as_tensor(self.upper).masked_fill(unsearched, -torch.inf).amax(-1)
-        return like(self.value, largest.masked_fill(unsearched.all(-1), torch.nan))
+        return bounds.of_value(self.upper, self.per_word, self.value)
 
     @property
     def ratio(self) -> Array | None:
@@ -109,10 +105,7 @@ class SensitivityResult:
 
         NaN where `upper_value` is; None where `upper` is None.
         """
-        if self.upper_value is None:
-            return None
-        upper, value = torch.as_tensor(self.upper_value), torch.as_tensor(self.value)
-        return like(self.value, (upper / value).masked_fill(upper == value, 1.0))
+        return bounds.ratio(self.upper_value, self.value)
 
     def with_words(self, words: Sequence[str] | Sequence[Sequence[str]]) -> SensitivityResult:
         """Label every position (one list for each text of a batch); a new result.
@@ -171,10 +164,10 @@ class SensitivityResult:
         per_word, position = merged(self.per_word)
         upper = None
         if self.upper is not None:
-            bounds = torch.as_tensor(self.upper)
-            unknown = bounds.isnan() & ~torch.as_tensor(self.per_word).isnan()
+            of_tokens = torch.as_tensor(self.upper)
+            unknown = of_tokens.isnan() & ~torch.as_tensor(self.per_word).isnan()
             # Infinite: the largest of a word with such a token.
-            largest = merged(like(self.upper, bounds.masked_fill(unknown, torch.inf)))[0]
+            largest = merged(like(self.upper, of_tokens.masked_fill(unknown, torch.inf)))[0]
             largest = torch.as_tensor(largest)
             upper = like(self.upper, largest.masked_fill(largest.isinf(), torch.nan))
         return replace(self, per_word=per_word, position=position, words=words, upper=upper)

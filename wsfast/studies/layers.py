@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class LayerQuestion:
         """Words that are moved, in all heads and at all radii."""
         counts = [len(self.heads_of(layer)) for layer in layers]
         each = sum(counts) if self.combine == "each" else len(counts)
-        return each * places * len(self.asked) * (1 + self.draws)
+        return each * places * len(self.asked) * (1 + self.asked[0].bound + self.draws)
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class OfText:
     place: Tensor  # (L, H, R) among the P; -1 where S is NaN
     delta: Tensor  # (L, H, R, m, d)
     control: Tensor  # (C, L, H, R)
+    upper: Tensor | None  # (L, H, R, P)
+    unbounded: str  # why there are no bounds, where there are none
     steps: int
 
 
@@ -83,10 +85,12 @@ def of_text(
 ) -> OfText:
     """The worst case at every place of the text that the layers were captured on."""
     found = [_of_layer(layer, places, question, bar) for layer in layers]
+    plain = replace(question, asked=[asked._replace(bound=False) for asked in question.asked])
     of_heads = [of_radii for one in found for of_radii in one]
     flat = [worst for of_radii in of_heads for worst in of_radii]
     shape = (len(found), len(found[0]), len(question.asked))
     per_word = torch.stack([one.per_word for one in flat]).unflatten(0, shape)
+    upper = [one.upper for one in flat if one.upper is not None]
     value, place = _largest(per_word)
     best = place.clamp(min=0).flatten().tolist()
     delta = torch.stack([one.delta[p].float() for one, p in zip(flat, best, strict=True)])
@@ -94,13 +98,15 @@ def of_text(
         _largest(torch.stack([one.per_word for one in of_radii]))[0]
         for draw in range(question.draws)
         for layer in layers
-        for of_radii in _of_layer(_shuffled(layer, draw, question), places, question, bar)
+        for of_radii in _of_layer(_shuffled(layer, draw, question), places, plain, bar)
     ]
     return OfText(
         value=value,
         per_word=per_word,
         place=place,
         delta=delta.unflatten(0, shape),
+        upper=torch.stack(upper).unflatten(0, shape) if upper else None,
+        unbounded="; ".join(sorted({one.unbounded for one in flat} - {""})),
         control=torch.stack(control).view(-1, *shape) if control else value.new_empty(0, *shape),
         steps=max(one.steps for one in flat),
     )

@@ -21,6 +21,9 @@ from wsfast.search.objective import Objective, Scaled, Together
 from wsfast.search.options import SearchOptions
 from wsfast.search.search import Search
 
+# A bound that is above what was found by this factor leaves room for a further search.
+_ROOM = 1.06
+
 
 class WorstCase(NamedTuple):
     """What was found for one text and one draw, at P places."""
@@ -243,15 +246,22 @@ def _bracketed(
     radius, norm = asked.options.radius, per_word * text.norm
     lengths = asked.lengths(text, sites.at) if asked.relative else torch.ones_like(norm)
     proved = text.bracket(sites, delta.double(), norm, radius * lengths)
-    further = _part_by_part(text, sites, asked, bar, radius * proved.starts)
-    ((again, other),) = _verified([text], sites, asked, [further.delta])
-    rose = again > norm
-    return WorstCase(
-        torch.where(rose, again / text.norm, per_word),
-        torch.where(rose[:, None, None], other, delta),
-        max(worst.steps, further.steps),
-        proved.upper / text.norm,
-        proved.refined,
+    bar.update(len(sites) * text.work_of_place)
+    found = WorstCase(per_word, delta, worst.steps, proved.upper / text.norm, proved.refined)
+    # Where S may be larger yet, or S_i by much.
+    room = (proved.upper > torch.minimum(norm.max(), _ROOM * norm)).nonzero()[:, 0]
+    if len(room) == 0:
+        return found
+    at = Sites(sites.at[room])
+    with progress_bar(0, "word", False) as unseen:
+        further = _part_by_part(text, at, asked, unseen, radius * proved.starts[room])
+    ((again, other),) = _verified([text], at, asked, [further.delta])
+    rose = again > norm[room]
+    better = room[rose]
+    return found._replace(
+        per_word=per_word.index_copy(0, better, again[rose] / text.norm),
+        delta=delta.index_copy(0, better, other[rose]),
+        steps=max(worst.steps, further.steps),
     )
 
 

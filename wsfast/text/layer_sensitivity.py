@@ -85,6 +85,7 @@ def layer_sensitivity(
     starts: int = 4,
     max_steps: int = 60,
     tol: float = 1e-4,
+    bound: bool = False,
     max_tokens: int | None = None,
     long: str = "cut",
     memory_budget: int = DEFAULT_BUDGET,
@@ -140,6 +141,11 @@ def layer_sensitivity(
         Of the starts of the search, and of the shuffles.
     starts, max_steps, tol, memory_budget, backend
         As in :func:`wsfast.raf_sensitivity`.
+    bound : bool, default False
+        Whether to prove from above as well, as in :func:`wsfast.raf_sensitivity`: for single heads
+        whose queries, keys and values are linear in the word (BERT; GPT-2 at "attention") and whose
+        scores have no soft cap; elsewhere `upper` is NaN, and ``info["bound"]["none"]`` says why.
+        Heads are bounded less tightly than random attention. Not of shuffled twins.
     max_tokens, long
         As in :func:`wsfast.score`.
     progress : bool, default False
@@ -180,13 +186,25 @@ def layer_sensitivity(
         memory_budget=memory_budget, seed=seed, starts=starts, max_steps=max_steps, tol=tol
     )
     relative = kind is None and radius is None
+    if _values.flag("bound", bound) and (kind is not None or combine != "each"):
+        raise ValueError(
+            "bound must be False but for perturbation='ball' and combine='each', got "
+            f"perturbation={perturbation!r} and combine={combine!r}"
+        )
     _values.one_of("ball", ball, BALLS)
     question = LayerQuestion(
         combine=_values.one_of("combine", combine, COMBINE),
         at=_values.one_of("at", at, AT),
         heads=None if heads is None else _numbers("heads", heads),
         asked=[
-            Asked(SearchOptions([], one, **search._asdict()), kind, measure, ball, relative)
+            Asked(
+                SearchOptions([], one, **search._asdict()),
+                kind,
+                measure,
+                ball,
+                bound,
+                relative,
+            )
             for one in radii
         ],
         draws=_draws(control, control_draws),
@@ -245,6 +263,7 @@ def layer_sensitivity(
             "max_steps": search.max_steps,
             "tol": search.tol,
             "steps": max(one.steps for one in found.values()),
+            **({"bound": _why_unbounded(found)} if bound else {}),
             "versions": versions(),
         },
     )
@@ -322,6 +341,7 @@ def _assembled(
     position = torch.full(value.shape, -1)
     delta = torch.full((*value.shape, m, d), math.nan, dtype=torch.float32)
     control = value.new_full((len(first.control), *value.shape), math.nan)
+    upper = None if first.upper is None else torch.full_like(per_word, math.nan)
     for (index, one), column in zip(found.items(), columns, strict=True):
         value[index] = one.value.cpu()
         per_word[index][..., column] = one.per_word.cpu()
@@ -330,17 +350,27 @@ def _assembled(
         delta[index, ..., : one.delta.shape[-2], :] = one.delta.cpu()
         delta[index, ..., one.delta.shape[-2] :, :] = 0.0
         control[:, index] = one.control.cpu()
+        if upper is not None and one.upper is not None:
+            upper[index][..., column] = one.upper.cpu()
     arrays: dict[str, Any] = {
         "value": value,
         "per_word": per_word,
         "position": position,
         "delta": delta,
     }
+    if upper is not None:
+        arrays["upper"] = upper
     if single:
         arrays = {name: array[0] for name, array in arrays.items()}
         control = control[:, 0]
     shuffled = control if len(control) else None
     return LayerSensitivityResult(**arrays, control=shuffled, batched=not single, **given)
+
+
+def _why_unbounded(found: dict[int, OfText]) -> dict[str, str]:
+    """Why some words have no bound; nothing where all have one."""
+    reasons = sorted({one.unbounded for one in found.values()} - {""})
+    return {"none": "; ".join(reasons)} if reasons else {}
 
 
 def _numbers(name: str, values: Any) -> list[int]:
