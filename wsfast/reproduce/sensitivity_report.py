@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 TITLE = "Word sensitivity against the number of words"
 _OF_BOUNDS = (
-    " S is found by search, and the supremum is no less; U is proved to be no less than that (in the "
-    "picture dotted). What is proved holds of every value between them, whatever the search has missed; the intervals are "
-    "of the sample of texts alone."
+    " S is found by search, and the supremum is no less; U is proved to be no less than that (in "
+    "the picture dotted). What is proved holds of every value between them, whatever the search "
+    "has missed; the intervals are of the sample of texts alone."
 )
 TOLERANCE = 0.05  # of a slope: a law holds for large n, and these n are not
 _MARKERS = "osD^vP*X"
