@@ -103,7 +103,7 @@ def raf_sensitivity(
         A position is done when four steps together raise its norm by less than this share.
     bound : bool, default False
         Whether to prove from above as well: no Δ of the ball gives more than `upper` of the result
-        (docs/design.md, 8). It costs as much as one to five further searches, and what the proof
+        (docs/design.md, 8). It costs as much as one to six further searches, and what the proof
         shows of the worst Δ raises S too. Single words, softmax or normalised ReLU, the ball;
         elsewhere `upper` is NaN, and ``info["bound"]["none"]`` says why.
         ``info["bound"]["refined"]`` lists the positions whose bound was worth all steps, text by
