@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
-import importlib
 import io
 import json
 import os
@@ -131,26 +129,36 @@ def test_radius_weights_and_scale_are_those_of_the_library(capsys):
 
 
 @needs_text
-def test_bounds_are_proved_where_that_is_asked_for(capsys, monkeypatch):
-    module = importlib.import_module("wsfast.text.score")
-    search, asked = module.sensitivity_under, []
-
-    def bounded(*args, bound=False, **options):
-        asked.append(bound)
-        found = search(*args, **options)
-        return dataclasses.replace(found, upper=1.5 * found.per_word) if bound else found
-
-    monkeypatch.setattr(module, "sensitivity_under", bounded)
-    plain = run(capsys, "score", "so what")[1]
-    status, out, _ = run(capsys, "score", "--bound", "so what")
-    assert (status, asked) == (0, [False, True])
-    assert "at most" not in plain
-    assert out.splitlines()[1].split() == ["position", "word", "S_i", "at", "most"]
-    assert "(ratio 1.500)" in out.splitlines()[-1]
+def test_bounds_are_proved_where_that_is_asked_for(capsys):
+    assert "at most" not in run(capsys, "score", "so what")[1]
+    result = wsfast.raf_sensitivity(wsfast.embed("so what").X, bound=True)
+    status, out, err = run(capsys, "score", "--bound", "so what")
+    assert (status, err) == (0, "")
+    _, header, *table, last = out.splitlines()
+    assert header.split() == ["position", "word", "S_i", "at", "most"]
+    for row, S_i, upper in zip(table, result.per_word, result.upper, strict=True):
+        shown = row.split()
+        assert float(shown[2]) == pytest.approx(float(S_i), abs=1e-4)
+        assert S_i <= upper <= float(shown[3]) < upper + 1e-3  # rounded up
+    ratio = float(last.split("(ratio ")[1].split(")")[0])
+    assert 1 < result.ratio <= ratio < result.ratio + 1e-3
     record = json.loads(run(capsys, "score", "--bound", "--json", "so what")[1])
-    assert record["ratio"] == 1.5
+    assert record["ratio"] == float(result.ratio)
+    assert [row["upper"] for row in record["words"]] == result.upper.tolist()
     csv_lines = run(capsys, "score", "--bound", "--csv", "so", "what")[1].splitlines()
     assert [line.count(",") for line in csv_lines] == [4] * 3
+
+
+@needs_text
+def test_figures_without_a_bound(capsys):
+    """Not normalised: there is no proof, and the search counts alone."""
+    asked = ("score", "--bound", "--weight-fn", "relu-unnormalized", "so what")
+    status, out, _ = run(capsys, *asked)
+    assert status == 0
+    assert "ratio" not in out
+    record = json.loads(run(capsys, *asked, "--json")[1])
+    assert record["upper"] is None
+    assert record["info"]["bound"]["none"] == "bounds are of normalised attention"
 
 
 @needs_text

@@ -89,6 +89,7 @@ def test_progress_bar(capsys, tmp_path, monkeypatch, name):
     [
         (["sensitivity"], ("imdb", "minilm", 0)),
         (["sensitivity", "--model", "mpnet", "--seed", "4"], ("imdb", "mpnet", 4)),
+        (["sensitivity", "--bound"], ("imdb", "minilm", 0)),
         (["generalization", "--dataset", "synthetic"], ("synthetic", None, 0)),
         (["attention-map", "--model", "a/b"], ("a/b", 0)),
         (["attention-map"], ("minilm", 0)),
@@ -101,13 +102,16 @@ def test_settings(capsys, asked, tmp_path, arguments, expected, quick):
     flags = ["--quick"] if quick else []
     assert run(capsys, "reproduce", *arguments, *flags, "--out", str(tmp_path))[0] == 0
     name = arguments[0]
+    wanted = {"quick": quick}
+    if name == "sensitivity":
+        wanted["bound"] = "--bound" in arguments
     (called, given, options), (ran, command) = asked
-    assert (called, given, options) == (name, expected, {"quick": quick})
+    assert (called, given, options) == (name, expected, wanted)
     assert ran == name
     # The command of the report asks for the same.
     asked.clear()
     run(capsys, *command.split()[1:])
-    assert asked[0] == (name, expected, {"quick": quick})
+    assert asked[0] == (name, expected, wanted)
 
 
 @needs_plots

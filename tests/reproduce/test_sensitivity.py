@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from dataclasses import replace
@@ -18,6 +19,7 @@ from wsfast.reproduce.seeds import draw_seed
 from wsfast.reproduce.sensitivity_report import Findings, finite_slope
 from wsfast.reproduce.settings import SeriesCell
 from wsfast.results.cells import Cell
+from wsfast.results.scaling import ScalingResult
 from wsfast.studies.scaling.texts import gaussian_text
 
 pytestmark = [pytest.mark.deep, pytest.mark.needs("plots", "parquet")]
@@ -95,6 +97,28 @@ def test_finished_cells_are_taken_over(finished, monkeypatch):
     monkeypatch.setattr(sensitivity.estimate, "seconds", lambda work: {w.name: 1.0 for w in work})
     sensitivity.run(SENSITIVITY, finished, "")
     assert (finished / "cells.csv").read_bytes() == before
+
+
+def test_folders_without_bounds_are_told_as_before_there_were_any(finished):
+    kept = json.loads((finished / "cells" / "settings.json").read_text())
+    assert kept.keys().isdisjoint({"bound"})
+    with pytest.raises(ValueError, match="bound None, now True"):
+        sensitivity.run(replace(SENSITIVITY, bound=True), finished, "")
+
+
+def test_attention_is_bounded_where_that_is_asked_for(tmp_path):
+    sensitivity.run(replace(SENSITIVITY, ds=(24,), bound=True), tmp_path, "")
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert report.count(", proved | ") == 3
+    assert "mean U" in report
+    cells = rows(tmp_path / "cells.csv")
+    for cell in cells:
+        assert float(cell["S"]) <= float(cell["upper"])
+    for bracket in rows(tmp_path / "brackets.csv"):
+        same = [c for c in cells if all(c[name] == bracket[name] for name in ("series", "n", "d"))]
+        assert float(bracket["mean U"]) == pytest.approx(np.mean([float(c["upper"]) for c in same]))
+        ratios = [float(c["upper"]) / float(c["S"]) for c in same]
+        assert float(bracket["largest U/S"]) == pytest.approx(max(ratios))
 
 
 def test_other_settings_are_refused(finished):
@@ -186,6 +210,26 @@ def differing(found):
     """(source, first words of the claim) of those that differ, for the first d and along d."""
     claims = sensitivity_report._claims(found)
     return [c.source for c in claims if c.verdict == "differs" and "d = 64" not in c.claim]
+
+
+def test_slopes_of_all_values_between_s_and_its_bound():
+    """U is 1.2 S: any two values may differ by so much."""
+    found = findings()
+    for one in found.series:
+        rows = found.results[one.name].rows
+        raised = tuple(cell._replace(upper=1.2 * cell.S) for cell in rows)
+        found.results[one.name] = ScalingResult(raised, {})
+    assert found.bounded
+    raf, rf = found.named("raf"), found.named("rf", k=SENSITIVITY.k)
+    low, high = found.extreme_slopes(raf, 32)
+    # Of n = 8, 16, 32: the middle one has no weight.
+    assert low.value == pytest.approx(-math.log(1.2) / math.log(4), abs=1e-3)
+    assert high.value == pytest.approx(math.log(1.2) / math.log(4), abs=1e-3)
+    plain = found.log_ratio(raf, rf, 32, [32]).value
+    proved = found.log_ratio(raf, rf, 32, [32], upper=(False, True)).value
+    assert proved == pytest.approx(plain - math.log(1.2))
+    agreed = [claim.verdict for claim in sensitivity_report._proved_at(found, 32)]
+    assert agreed == ["differs", "agrees", "agrees"]
 
 
 @pytest.mark.parametrize("depths", [(2, 3), (2, 4), (3, 5, 6)])

@@ -45,6 +45,11 @@ def add_to(commands: arguments.Commands) -> None:
             "--quick", action="store_true",
             help="smaller and fewer texts, at most two minutes on two cores",
         )  # fmt: skip
+        if name == "sensitivity":
+            setting.add_argument(
+                "--bound", action="store_true",
+                help="also prove S of random attention from above; that of random features is",
+            )  # fmt: skip
         output = experiment.add_argument_group("output")
         output.add_argument(
             "--out", type=Path, required=True, metavar="DIR", help="folder to write into"
@@ -75,7 +80,9 @@ def _run(args: argparse.Namespace) -> int:
     elif args.experiment == "sensitivity":
         from wsfast.reproduce import sensitivity
 
-        study = sensitivity.settings(args.dataset, _model(args), args.seed, quick=args.quick)
+        study = sensitivity.settings(
+            args.dataset, _model(args), args.seed, quick=args.quick, bound=args.bound
+        )
         sensitivity.run(study, **options)
     else:
         from wsfast.reproduce import generalization
@@ -101,4 +108,5 @@ def _command(args: argparse.Namespace) -> str:
     for name in ("dataset", "model", "seed", "out"):
         if getattr(args, name, None) is not None:
             words += [f"--{name}", str(getattr(args, name))]
-    return shlex.join([*words, *(["--quick"] if args.quick else [])])
+    flags = [f"--{name}" for name in ("quick", "bound") if getattr(args, name, False)]
+    return shlex.join([*words, *flags])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,9 @@ _QUICK_LENGTH = 48
 _QUICK_WIDTH = 7680
 
 
-def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> SensitivitySettings:
+def settings(
+    dataset: str, model: str | None, seed: int, *, quick: bool, bound: bool = False
+) -> SensitivitySettings:
     """Settings of the command; a quick run has fewer and smaller texts."""
     random_ds = (64, 128) if quick else (192, 384, 768)
     ds = random_ds if model is None else (data.dimension(model),)
@@ -34,11 +35,11 @@ def settings(dataset: str, model: str | None, seed: int, *, quick: bool) -> Sens
     last = max(ds[0] // 4, 2 * first)
     if not quick:
         ns = _spread(first, last, 6)
-        return SensitivitySettings(dataset, model, ds, ns, 10, 2048, (2, 4), ns, 3, seed)
+        return SensitivitySettings(dataset, model, ds, ns, 10, 2048, (2, 4), ns, 3, seed, bound)
     ns = _spread(first, min(last, _QUICK_LENGTH), 3)
     widest = max(2, min(ns[-1], _QUICK_WIDTH // ds[-1]))
     return SensitivitySettings(
-        dataset, model, ds, ns, 4, 512, (2, 3), (widest // 2, widest), 3, seed
+        dataset, model, ds, ns, 4, 512, (2, 3), (widest // 2, widest), 3, seed, bound
     )
 
 
@@ -50,9 +51,10 @@ def _spread(first: int, last: int, count: int) -> tuple[int, ...]:
 def series_of(settings: SensitivitySettings) -> list[Series]:
     """The curves, in the order of tables and legends."""
     ns, count, k = settings.ns, settings.replicates, settings.k
+    attention = {"bound": True} if settings.bound else {}
     return [
-        Series("RAF", "raf", ns, count, {}),
-        Series("ReLU-RAF", "relu_raf", ns, count, {}),
+        Series("RAF", "raf", ns, count, attention),
+        Series("ReLU-RAF", "relu_raf", ns, count, attention),
         Series(f"RF, k = {k}", "rf", ns, count, {"k": k}),
         Series("RF, k = nd", "rf", settings.ns_wide, settings.replicates_wide, {"k": None}),
         *(
@@ -65,7 +67,7 @@ def series_of(settings: SensitivitySettings) -> list[Series]:
 def run(settings: SensitivitySettings, out: Path, command: str, *, progress: bool = False) -> None:
     """Write report.md, tables and pictures into `out`; finished cells there are taken over."""
     start = time.perf_counter()
-    cells = cells_of(out, "sensitivity", asdict(settings))
+    cells = cells_of(out, "sensitivity", settings.told())
     sample = None
     if settings.model is not None:
         sample = data.reviews(

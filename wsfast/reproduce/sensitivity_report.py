@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,14 @@ if TYPE_CHECKING:
 
     from wsfast.reproduce.data import Sample
     from wsfast.reproduce.settings import SensitivitySettings, Series, SeriesCell
+    from wsfast.results.cells import Cell
 
 TITLE = "Word sensitivity against the number of words"
+_OF_BOUNDS = (
+    " S is found by search, and the supremum is no less; U is proved to be no less than that (in "
+    "the picture dotted). What is proved holds of every value between them, whatever the search "
+    "has missed; the intervals are of the sample of texts alone."
+)
 TOLERANCE = 0.05  # of a slope: a law holds for large n, and these n are not
 _MARKERS = "osD^vP*X"
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -41,6 +46,8 @@ def write(
     """Write everything that a run leaves behind."""
     found = Findings(settings, series, points)
     made = [_cells(points), _means(found), _slopes(found)]
+    if found.bounded:
+        made.append(_brackets(found))
     files = [name for table in made for name in tables.write(table, out)]
     files += figures.save(
         out, "sensitivity", (5.2 * len(settings.ds), 6.0), lambda figure: _draw(found, figure)
@@ -59,11 +66,14 @@ def write(
             "same for all n; S is the largest over all positions. A slope is that of log S over "
             f"log n, with its bootstrap interval over texts, which is narrow for so few; it agrees "
             f"with a claim if the interval comes within {TOLERANCE} of it."
+            + (_OF_BOUNDS if found.bounded else "")
         ],
         figure="sensitivity.png",
-        table=report.markdown(tuple(made[2].columns), made[2].rows()),
+        table="\n\n".join(
+            report.markdown(tuple(table.columns), table.rows()) for table in made[2:]
+        ),
         files=files,
-        settings=asdict(settings),
+        settings=settings.told(),
         command=command,
         seconds=seconds,
     )
@@ -98,20 +108,62 @@ class Findings:
             if one.map == feature_map and options.items() <= one.options.items()
         )
 
+    @property
+    def bounded(self) -> bool:
+        """Whether every S of attention has an upper bound."""
+        of_attention = [self.results[self.named(name).name] for name in ("raf", "relu_raf")]
+        return all(cell.upper is not None for result in of_attention for cell in result.rows)
+
     def slope(self, one: Series, at: int, along: str = "n") -> Interval:
         """Slope of log S over log n for d = `at`, or over log d for n = `at`."""
-        law = self.results[one.name].slope(along, at=at, seed=self.settings.seed)
+        return self._slope(self.results[one.name], at, along)
+
+    def _slope(self, result: ScalingResult, at: int, along: str = "n") -> Interval:
+        law = result.slope(along, at=at, seed=self.settings.seed)
         return Interval(law.value, law.low, law.high)
 
-    def logs(self, one: Series, n: int, d: int) -> list[float]:
-        """Log S of each replicate."""
-        rows = self.results[one.name].rows
-        return [math.log(cell.S) for cell in rows if (cell.n, cell.d) == (n, d)]
+    def extreme_slopes(self, one: Series, d: int) -> tuple[Interval, Interval]:
+        """The least and the largest slope over log n that values between S and its bound have."""
+        cells = [cell for cell in self.results[one.name].rows if cell.d == d]
+        # A value of few words pulls the slope down, one of many words up.
+        middle = np.mean([math.log(n) for n in one.ns])
+        least, largest = (
+            [_raised(cell) if (math.log(cell.n) < middle) == few else cell for cell in cells]
+            for few in (True, False)
+        )
+        low, high = (self._slope(ScalingResult(tuple(rows), {}), d) for rows in (least, largest))
+        return low, high
 
-    def log_ratio(self, one: Series, other: Series, d: int, ns: Sequence[int]) -> Interval:
-        """Mean over replicates of log S of one less that of the other, averaged over `ns`."""
-        differences = [np.subtract(self.logs(one, n, d), self.logs(other, n, d)) for n in ns]
+    def logs(self, one: Series, n: int, d: int, *, upper: bool = False) -> list[float]:
+        """Log S of each replicate, or that of its bound."""
+        rows = [cell for cell in self.results[one.name].rows if (cell.n, cell.d) == (n, d)]
+        return [math.log((_raised(cell) if upper else cell).S) for cell in rows]
+
+    def log_ratio(
+        self,
+        one: Series,
+        other: Series,
+        d: int,
+        ns: Sequence[int],
+        *,
+        upper: tuple[bool, bool] = (False, False),
+    ) -> Interval:
+        """Mean over replicates of log S of one less that of the other, averaged over `ns`.
+
+        `upper` says of which of the two the bounds take the place of S.
+        """
+        differences = [
+            np.subtract(
+                self.logs(one, n, d, upper=upper[0]), self.logs(other, n, d, upper=upper[1])
+            )
+            for n in ns
+        ]
         return claims.mean_of(np.mean(differences, axis=0).tolist())
+
+
+def _raised(cell: Cell) -> Cell:
+    """The cell with its bound in place of S."""
+    return cell if cell.upper is None else cell._replace(S=cell.upper)
 
 
 def finite_slope(ns: Sequence[int]) -> float:
@@ -187,7 +239,38 @@ def _claims_at(found: Findings, d: int) -> list[Claim]:
             claims.below(ratio, 1.0),
         )
     )
-    return listed
+    return listed + (_proved_at(found, d) if found.bounded else [])
+
+
+def _proved_at(found: Findings, d: int) -> list[Claim]:
+    """What holds of S wherever it lies between what was found and its bound U."""
+    settings = found.settings
+    raf, relu = found.named("raf"), found.named("relu_raf")
+    rf = found.named("rf", k=settings.k)
+    where, last = f"d = {d}, n from {settings.ns[0]} to {settings.ns[-1]}", settings.ns[-1]
+    low, high = found.extreme_slopes(raf, d)
+    over = _exp(found.log_ratio(raf, rf, d, [last], upper=(False, True)))
+    under = _exp(found.log_ratio(relu, raf, d, settings.ns, upper=(True, False)))
+    return [
+        Claim(
+            "Theorem 3, proved",
+            f"{raf.name}: slope at least 0 of all values between S and U ({where})",
+            f"slope from {low} to {high}",
+            claims.at_least(low, -TOLERANCE),
+        ),
+        Claim(
+            "Theorems 1 and 3, proved",
+            f"RAF reacts more than RF: S of RAF over U of RF above 1 (d = {d}, n = {last})",
+            f"ratio {over}",
+            claims.above(over, 1.0),
+        ),
+        Claim(
+            "ReLU attention, proved",
+            f"ReLU attention reacts less than softmax: its U over S of softmax below 1 ({where})",
+            f"ratio {under}",
+            claims.below(under, 1.0),
+        ),
+    ]
 
 
 def _at_most_half(slope: Interval) -> str:
@@ -262,6 +345,20 @@ def _means(found: Findings) -> Table:
     return Table.of_rows("means", header, rows)
 
 
+def _brackets(found: Findings) -> Table:
+    """Between what the mean S of each size lies."""
+    header = ("series", "n", "d", "mean S", "mean U", "largest U/S")
+    rows = []
+    for name, result in found.results.items():
+        for mean in result.means():
+            cells = [cell for cell in result.rows if (cell.n, cell.d) == (mean.n, mean.d)]
+            uppers = [cell.upper for cell in cells if cell.upper is not None]
+            if len(uppers) == len(cells):
+                ratio = max(_raised(cell).S / cell.S for cell in cells)
+                rows.append((name, mean.n, mean.d, mean.mean, float(np.mean(uppers)), ratio))
+    return Table.of_rows("brackets", header, rows)
+
+
 def _slopes(found: Findings) -> Table:
     header = ("series", "along", "at", "slope", "low", "high", "claim")
     rows: list[tuple[Any, ...]] = []
@@ -314,3 +411,6 @@ def _draw_series(found: Findings, one: Series, d: int, marker: str, ax: Axes) ->
     (line,) = ax.plot(ns, [mean.mean for mean in means], marker=marker, markersize=4, label=label)
     low, high = ([getattr(mean, end) for mean in means] for end in ("low", "high"))
     ax.fill_between(ns, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    if found.bounded and one.map in ("raf", "relu_raf"):
+        logs = [np.mean(found.logs(one, n, d, upper=True)) for n in ns]
+        ax.plot(ns, np.exp(logs), color=line.get_color(), linewidth=0.8, linestyle=":")

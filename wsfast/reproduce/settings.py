@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from wsfast.results.cells import Cell
@@ -22,6 +22,11 @@ class SensitivitySettings:
     ns_wide: tuple[int, ...]  # for rf with k = n d, which costs n² d²
     replicates_wide: int
     seed: int = 0
+    bound: bool = False  # whether S of attention is proved from above too
+
+    def told(self) -> dict[str, Any]:
+        """All of them by name; without bounds as they were told before there were any."""
+        return {name: one for name, one in asdict(self).items() if name != "bound" or one}
 
 
 class Series(NamedTuple):

@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     position : int
         Where S is attained; -1 where S is NaN.
     upper : float or None
-        A bound that S cannot exceed, for "rf" and "drf".
+        A bound that S cannot exceed: for "rf" and "drf", and for attention where it was asked for.
     k : int or None
         Number of random features, for "rf" and "drf".
     """

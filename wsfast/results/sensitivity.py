@@ -69,7 +69,9 @@ class SensitivityResult:
         Label of every position, for tables and pictures.
     upper : (B?, R?, n), optional
         An upper bound of every S_i, which no change within the radius exceeds: of random features,
-        from Lipschitz constants. NaN where `per_word` is, and where no bound is known.
+        from Lipschitz constants; of attention, where ``bound=True`` asked for it, by a proof
+        (docs/design.md, 8), and ``info["bound"]`` says more. NaN where `per_word` is, and where no
+        bound is known.
         :attr:`upper_value` is that of S, and :attr:`ratio` how far `value` may be from it.
     site : (B?, R?, m), int64, optional
         The words of the site at which S is attained, ascending, and -1 beyond them.

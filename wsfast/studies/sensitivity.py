@@ -103,11 +103,12 @@ def raf_sensitivity(
         A position is done when four steps together raise its norm by less than this share.
     bound : bool, default False
         Whether to prove from above as well: no Δ of the ball gives more than `upper` of the result
-        (docs/design.md, 8). It costs as much as another search or two, and what the proof shows of
-        the worst Δ raises S too. Single words, softmax or normalised ReLU, the ball; elsewhere
-        `upper` is NaN, and ``info["bound"]["none"]`` says why. ``info["bound"]["refined"]`` lists
-        the positions whose bound was worth all steps, text by text and draw by draw: those of the
-        others are near the largest S_i found, or below, and looser than they could be.
+        (docs/design.md, 8). It costs as much as one to six further searches, and what the proof
+        shows of the worst Δ raises S too. Single words, softmax or normalised ReLU, the ball;
+        elsewhere `upper` is NaN, and ``info["bound"]["none"]`` says why.
+        ``info["bound"]["refined"]`` lists the positions whose bound was worth all steps, text by
+        text and draw by draw: those of the others are near the largest S_i found, or below, and
+        looser than they could be.
     memory_budget : int, default 256 MiB
         Bytes that temporaries may take, beyond copies of `X` and `W`.
     backend : {"reference", "torch", "native"}, optional

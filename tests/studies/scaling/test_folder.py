@@ -261,6 +261,16 @@ def test_a_folder_of_another_machine(tmp_path, monkeypatch, name):
         scaling(**SMALL, path=tmp_path)
 
 
+def test_a_folder_of_before_there_were_bounds_goes_on(tmp_path, monkeypatch):
+    scaling(**SMALL, path=tmp_path)
+    assert "bound" not in json.loads((tmp_path / "study.json").read_text())
+    found = computed(monkeypatch)
+    scaling(**SMALL, bound=False, path=tmp_path)
+    assert found == []
+    with pytest.raises(ValueError, match="bound None, now True"):
+        scaling(**SMALL, bound=True, path=tmp_path)
+
+
 def test_settings_written_otherwise_are_the_same(tmp_path, monkeypatch):
     first = scaling(**SMALL, radius=2, positions=range(2), path=tmp_path)
     found = computed(monkeypatch)

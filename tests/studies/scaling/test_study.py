@@ -146,6 +146,30 @@ def test_memory_budget_reaches_the_search(monkeypatch):
     assert seen == [12345]
 
 
+@pytest.mark.parametrize("name", ["raf", "relu_raf"])
+def test_attention_is_bounded_where_that_is_asked_for(name):
+    result = scaling(name, [3, 6], 24, draws=2, bound=True)
+    weight_fn = {"raf": "softmax", "relu_raf": "relu"}[name]
+    for cell in result.rows:
+        text = gaussian_text(6, 24, seed=0, draw=cell.draw)[: cell.n]
+        W = wsfast.random_weights(24, draws=2)[cell.draw]
+        single = wsfast.raf_sensitivity(text, W, weight_fn=weight_fn, bound=True)
+        assert float(single.value) == pytest.approx(cell.S, rel=1e-6)
+        assert float(single.upper_value) == pytest.approx(cell.upper, rel=1e-6)
+        assert cell.S <= cell.upper < 2 * cell.S
+    assert result.info[name]["bound"] is True
+
+
+def test_bounds_where_there_are_none():
+    assert "bound" not in scaling("raf", [2], 4, draws=1, bound=False).info["raf"]
+    (cell,) = scaling("relu_raf_unnormalized", [2], 4, draws=1, bound=True).rows
+    assert cell.upper is None
+    with pytest.raises(TypeError, match="takes no option 'bound' for the map 'rf'"):
+        scaling("rf", [2], 4, draws=1, bound=True)
+    with pytest.raises(TypeError, match="bound must be True or False"):
+        scaling("raf", [2], 4, draws=1, bound=1)
+
+
 def test_an_activation_without_a_bound():
     (cell,) = scaling("rf", 2, 3, draws=1, activation=torch.sigmoid, **QUICK).rows
     assert cell.upper is None

@@ -17,7 +17,6 @@ from wsfast._random import weights_of_draw
 from wsfast.maps.draws import ATTENTION, MapOptions, backend_of, draws_of
 from wsfast.maps.network import width_of
 from wsfast.maps.random_features import DEEP_FEATURES, DEFAULT_DEPTH
-from wsfast.results.arrays import to_numpy
 from wsfast.results.cells import Cell
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.studies.scaling.options import map_options
@@ -65,6 +64,9 @@ def resolve_options(
         options["backend"] = backend_of(feature_map, options["backend"], device)
     if "k" in known:
         options["k"] = width_of(options["k"])
+    # Bounds that nobody asks for are no setting: folders of before there were any go on.
+    if not _values.flag("bound", options.get("bound", False)):
+        options.pop("bound", None)
     if "depth" in known:
         depth = DEFAULT_DEPTH if options["depth"] is None else options["depth"]
         options["depth"] = _values.integer("depth", depth, low=1)
@@ -104,7 +106,7 @@ class Measure:
         """The cell of text number `text`, X (n, d)."""
         n, d = X.shape
         result = self._sensitivity(X, draw)
-        uppers = [] if result.upper is None else to_numpy(result.upper).tolist()
+        upper = math.nan if result.upper_value is None else float(result.upper_value)
         return Cell(
             map=self.map,
             n=n,
@@ -113,7 +115,7 @@ class Measure:
             draw=draw,
             S=float(result.value),
             position=int(result.position),
-            upper=max((u for u in uppers if not math.isnan(u)), default=None),
+            upper=upper if math.isfinite(upper) else None,
             k=result.info.get("k"),
         )
 
@@ -131,6 +133,8 @@ class Measure:
         """Time of a cell in some unit: what the remaining time of a study is estimated from."""
         positions = self.options["positions"]
         searched = len(positions) if isinstance(positions, Sized) else n
+        if self.options.get("bound"):
+            searched *= 2
         if self.map in ATTENTION:
             # Products with n words and with W, what lies between them, what a call costs at least.
             return searched * (n * (8 * d + 1700) + d * d) + 6e6
