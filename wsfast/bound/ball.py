@@ -51,7 +51,7 @@ def smooth_ball(index: Tensor, shape: Shape, form: Form, lam: Tensor, smooth: Te
         inside = at.positive & (newton > low) & (newton < high)
         following = torch.where(inside, newton, 0.5 * (low + high))
         lam = torch.where(near, lam, high if seek == _SEEK - 1 else following)
-    z, y = form.V[:, 0], form.V[:, 2]
+    z, y = form.z, form.y
     by_z, by_y = at.solve(z), at.solve(y)
     moments = x.square() + smooth[:, None] * inverse
     along = (y * x).sum(1).square() + smooth * (y * by_y).sum(1)
