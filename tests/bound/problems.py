@@ -108,7 +108,11 @@ class Problem:
         """y_j (n, d), z (P, d) and π_j (n, d), from the text itself."""
         mean = self.phi.mean(0)
         scores = self.X @ self.W * (self.radius / self.X.shape[1] ** 0.5)
-        return scores, (self.X[self.positions] - mean) / self.radius, (self.phi - mean) / self.radius
+        return (
+            scores,
+            (self.X[self.positions] - mean) / self.radius,
+            (self.phi - mean) / self.radius,
+        )
 
     @cached_property
     def own(self) -> Tensor:
@@ -267,9 +271,7 @@ def largest_in_ball(M: Tensor, b: Tensor) -> Tensor:
         return lam + (along / (lam[:, None] - eigenvalues).clamp(min=1e-300)).sum(1)
 
     for _ in range(300):  # the logarithm of λ - least by thirds: the dual is convex in λ
-        first, second = (
-            (low.log() + share * (high / low).log()).exp() for share in (1 / 3, 2 / 3)
-        )
+        first, second = ((low.log() + share * (high / low).log()).exp() for share in (1 / 3, 2 / 3))
         down = dual(first) > dual(second)
         low, high = torch.where(down, first, low), torch.where(down, high, second)
     return dual(high)

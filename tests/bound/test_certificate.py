@@ -23,6 +23,7 @@ from wsfast.results.sensitivity import SensitivityResult
 def check(case: Problem, by, seed, further=None):
     """Rows, ball and sum of a problem, for some multipliers, at many Δ."""
     maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+    assert (maxima.t >= 0).all()
     ball = ball_maximum(case.pairs, case.shape, by)
     total, relaxed = certified(case.pairs, case.shape, by, maxima)
     assert not total.isnan().any()
@@ -170,7 +171,7 @@ def test_without_scores_the_bound_is_exact(number):
     delta = torch.nn.functional.normalize(case.vectors[1] + 1e-3, dim=1)
     proved = n * largest_change(case, delta)
     assert (proved >= 1).all()
-    assert (proved <= 1.005).all()
+    assert (proved <= 1.01).all()
 
 
 @numbers
@@ -178,7 +179,9 @@ def test_an_own_row_whose_scores_hardly_move(number):
     """No climb of that row alone finds more than its bound, which is not far above."""
     case = some(number, radius=[1e-5, 1e-4, 1e-3][number % 3])
     pairs = case.pairs
-    known = torch.maximum(pairs.others, pairs.own + 2 * (pairs.reach_u + pairs.reach_p[pairs.index]))
+    known = torch.maximum(
+        pairs.others, pairs.own + 2 * (pairs.reach_u + pairs.reach_p[pairs.index])
+    )
     delta = torch.nn.functional.normalize(normals(len(known), 8, case.X.shape[1], seed=1), dim=-1)
     own = case.own[:, None].expand(-1, 8, -1)
     for _ in range(60):

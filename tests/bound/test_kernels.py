@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from bound.problems import COARSE, FINE, Problem, normals, problem
-from native.conftest import level  # noqa: F401
+from bound.problems import COARSE, Problem, normals, problem
 from parameters import dtypes
 
 from wsfast.bound.bracket import upper_bounds
@@ -45,9 +44,7 @@ def multipliers(case: Problem):
 def test_every_kind_of_pair_is_among_the_problems():
     kinds = {
         relu: {
-            k
-            for n, d in SIZES
-            for k in some(n, d, relu).pairs.kind[~some(n, d, relu).own].tolist()
+            k for n, d in SIZES for k in some(n, d, relu).pairs.kind[~some(n, d, relu).own].tolist()
         }
         for relu in (False, True)
     }
@@ -55,7 +52,7 @@ def test_every_kind_of_pair_is_among_the_problems():
 
 
 @relu_or_not
-def test_rows_of_a_proof(level, relu):  # noqa: F811
+def test_rows_of_a_proof(level, relu):
     for n, d in SIZES:
         case = some(n, d, relu)
         for by in multipliers(case):
@@ -71,7 +68,7 @@ def test_rows_of_a_proof(level, relu):  # noqa: F811
 
 @relu_or_not
 @dtypes
-def test_rows_at_nodes(level, relu, dtype):  # noqa: F811
+def test_rows_at_nodes(level, relu, dtype):
     """The largest values; what is as large at two places may be found at either."""
     limit = {torch.float64: 1e-12, torch.float32: 1e-4}[dtype]
     same = []
@@ -96,7 +93,7 @@ def test_rows_at_nodes(level, relu, dtype):  # noqa: F811
 
 
 @dtypes
-def test_ball(level, dtype):  # noqa: F811
+def test_ball(level, dtype):
     limit = {torch.float64: 1e-2, torch.float32: 2e-2}[dtype]
     for n, d in SIZES[2:]:
         case = some(n, d, False)
@@ -117,7 +114,7 @@ def test_ball(level, dtype):  # noqa: F811
 
 
 @relu_or_not
-def test_a_bound_is_the_same_by_either(level, relu):  # noqa: F811
+def test_a_bound_is_the_same_by_either(level, relu):
     """Proved by float64 from the same multipliers, or nearly so."""
     case = problem(20, 40, 3, relu=relu, most=20)
     delta = case.climbed(start(case)[:, None])[:, 0]
@@ -131,7 +128,7 @@ def test_a_bound_is_the_same_by_either(level, relu):  # noqa: F811
 
 
 @dtypes
-def test_threads_change_nothing(level, dtype, threads):  # noqa: F811
+def test_threads_change_nothing(level, dtype, threads):
     case = problem(40, 40, 1, most=40)
     by = case.found(start(case), 2)
     pairs, shape = case.pairs.to(dtype), case.shape.to(dtype)

@@ -23,7 +23,12 @@ def bounded(text=X, weights=W, **options) -> SensitivityResult:
 
 def close(one: SensitivityResult, other: SensitivityResult) -> None:
     """S and its bound agree well; those of other positions too."""
-    for name, limit in (("value", 1e-3), ("upper_value", 2e-3), ("per_word", 0.02), ("upper", 0.05)):
+    for name, limit in (
+        ("value", 1e-3),
+        ("upper_value", 2e-3),
+        ("per_word", 0.02),
+        ("upper", 0.05),
+    ):
         a, b = getattr(one, name), getattr(other, name)
         torch.testing.assert_close(a, b, rtol=limit, atol=0, equal_nan=True)
 
