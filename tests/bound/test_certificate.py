@@ -21,6 +21,7 @@ from wsfast.results.sensitivity import SensitivityResult
 def check(case: Problem, by, seed, further=None):
     """Rows, ball and sum of a problem, for some multipliers, at many Δ."""
     maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+    assert (maxima.t >= 0).all()
     ball = ball_maximum(case.pairs, case.shape, by)
     total, relaxed = certified(case.pairs, case.shape, by, maxima)
     assert not total.isnan().any()
@@ -120,6 +121,33 @@ def test_a_row_is_proved_at_every_t_and_closely(number, relu):
             size = float(maxima.t[p, j])
             assert found >= least - 1e-12 * size
             assert found <= least + 4e-3 * size
+
+
+@relu_or_not
+@numbers
+def test_an_own_row_is_proved_at_every_u_and_p_and_closely(number, relu):
+    """It is a mean of words: of the others where they are, and of its own where that moves to."""
+    case = some(number, relu, size=3.0)
+    _, z, pi = case.vectors
+    start = torch.nn.functional.normalize(normals(*z.shape, seed=number), dim=1)
+    near = case.found(start)
+    for by in (near, case.random(number, near), case.random(number)):
+        maxima = TORCH.bound_rows(case.pairs, case.shape, by, case.grid, proof=True)
+        _, omega = case.squared(by)
+        for k, i in enumerate(case.positions.tolist()):
+            far = ((case.X - case.phi[i]) / case.radius).square().sum(1)
+            own, others = far[i] + 1, torch.cat([far[:i], far[i + 1 :], far.new_zeros(1)]).max()
+            if relu:  # or nothing is left of it
+                others = torch.maximum(others, (case.phi[i] / case.radius).square().sum())
+            u = torch.linspace(-1, 1, 2001, dtype=torch.float64)[:, None] * z[k].norm()
+            p = torch.linspace(-1, 1, 2001, dtype=torch.float64) * pi[i].norm()
+            f = torch.maximum(others, own + 2 * (u - p))
+            gamma, nu, zeta = (x[k, i] for x in (by.gamma, by.nu, by.zeta))
+            Q = gamma * u + nu * u * u + zeta * p + omega[k] * p * p
+            least, found, size = (f - Q).max(), maxima.value[k, i], maxima.t[k, i]
+            assert found <= least + 1e-3 * size
+            if float(case.pairs.own[k]) > 1:  # else from how far its scores move
+                assert found >= least - 1e-12 * size
 
 
 def largest_change(case: Problem, delta: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from bound.problems import COARSE, Problem, normals, problem
-from native.conftest import level  # noqa: F401
 
 from wsfast.bound.bracket import upper_bounds
 from wsfast.bound.certificate import nodes
@@ -51,7 +50,7 @@ def test_every_kind_of_pair_is_among_the_problems():
 
 
 @relu_or_not
-def test_rows_of_a_proof(level, relu):  # noqa: F811
+def test_rows_of_a_proof(level, relu):
     for n, d in SIZES:
         case = some(n, d, relu)
         for by in multipliers(case):
@@ -66,7 +65,7 @@ def test_rows_of_a_proof(level, relu):  # noqa: F811
 
 
 @relu_or_not
-def test_rows_at_nodes(level, relu):  # noqa: F811
+def test_rows_at_nodes(level, relu):
     """The largest values; what is as large at two places may be found at either."""
     limit = 1e-12
     same = []
@@ -90,7 +89,7 @@ def test_rows_at_nodes(level, relu):  # noqa: F811
     assert torch.cat(same).double().mean() > 0.99
 
 
-def test_ball(level):  # noqa: F811
+def test_ball(level):
     limit = 1e-2
     for n, d in SIZES[2:]:
         case = some(n, d, False)
@@ -111,7 +110,7 @@ def test_ball(level):  # noqa: F811
 
 
 @relu_or_not
-def test_a_bound_is_the_same_by_either(level, relu):  # noqa: F811
+def test_a_bound_is_the_same_by_either(level, relu):
     """Proved by float64 from the same multipliers, or nearly so."""
     case = problem(20, 40, 3, relu=relu, most=20)
     delta = case.climbed(start(case)[:, None])[:, 0]
@@ -124,7 +123,7 @@ def test_a_bound_is_the_same_by_either(level, relu):  # noqa: F811
     assert (native - plain).abs() <= 0.02 * plain
 
 
-def test_threads_change_nothing(level, threads):  # noqa: F811
+def test_threads_change_nothing(level, threads):
     case = problem(40, 40, 1, most=40)
     by = case.found(start(case), 2)
     pairs, shape, grid = case.pairs, case.shape, case.grid
@@ -142,7 +141,7 @@ def test_threads_change_nothing(level, threads):  # noqa: F811
 
 
 @relu_or_not
-def test_a_step_of_the_multipliers(level, relu):  # noqa: F811
+def test_a_step_of_the_multipliers(level, relu):
     for n, d in SIZES:
         case = some(n, d, relu)
         P = len(case.positions)

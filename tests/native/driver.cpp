@@ -24,6 +24,7 @@
 #endif
 #endif
 
+#include "driver_bound.h"
 #include "driver_common.h"
 #include "driver_functional.h"
 #include "driver_heads.h"
@@ -289,6 +290,20 @@ void every_kernel() {
     for (const double threshold : {0.0, 10.0})
       same(substitute(text, 300, 67, 1, threshold, 1), substitute(text, 300, 67, 1, threshold, 4));
   }
+  for (const bool relu : {false, true})
+    for (const bool proof : {false, true}) {
+      for (const std::int64_t n : sizes)
+        for (const std::int64_t nodes : {2, 9, 64, 65, 66, 131})
+          for (const double size : {1e-3, 1.0, 30.0})
+            bound_rows<T>(relu, proof, 1 + n / 2, n, nodes, size, 1);
+      same(bound_rows<T>(relu, proof, 61, 67, 201, 1, 1),
+           bound_rows<T>(relu, proof, 61, 67, 201, 1, 4));
+    }
+  for (const std::int64_t N : sizes)
+    for (const double size : {1e-3, 1.0, 30.0}) bound_ball<T>(1 + N / 2, N, size, 1);
+  same(bound_ball<T>(300, 67, 1, 1), bound_ball<T>(300, 67, 1, 4));
+  for (const std::int64_t n : sizes) bound_steps<T>(1 + n / 2, n, 1);
+  same(bound_steps<T>(300, 67, 1), bound_steps<T>(300, 67, 4));
   for (const std::int64_t d : sizes) {
     random_weights<T>(3, d, 1);
     random_products<T>(3, d, 2, 1);

@@ -292,4 +292,5 @@ def certified(
     size = maxima.t.sum(1) + ball.value.abs()
     numbers = shape.basis.shape[0] + pairs.a.shape[1]
     slack = 32 * numbers * EPS * (1 + pairs.reach.max()) * size
-    return maxima.value.sum(1) + ball.value + slack, ball.x @ shape.basis.mT
+    total = maxima.value.sum(1) + ball.value + slack
+    return torch.where(total.isnan(), torch.inf, total), ball.x @ shape.basis.mT
