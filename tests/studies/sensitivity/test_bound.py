@@ -92,7 +92,6 @@ def test_bounds_of_others_than_the_worst_are_enough():
     (refined,) = result.info["bound"]["refined"]
     assert result.upper.argmax() in refined
     assert set(refined) <= set(range(14))
-    assert result.info["bound"]["method"] == "dual"
 
 
 # -- texts and what is asked of them ---------------------------------------------------------------
