@@ -28,6 +28,8 @@ _OF_POSITIONS = (
 
 _ROUNDED = 1 + 1e-12  # norms are
 
+_BEYOND = 1e100  # of scores in units of the other weights
+
 _FAR = 50.0  # beyond, scores move too far for anything to be said of the own row
 
 
@@ -158,6 +160,9 @@ def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | No
     far = lost.norm(dim=1) * _ROUNDED * radius[dominated[0]]
     scale = torch.where(alone, 1.0, state.rest) if relu else torch.ones_like(state.a)
     low, high = (state.logit - reach) / scale, (state.logit + reach) / scale
+    # Beyond this no grid is laid: nothing is proved of such a position.
+    beyond = ((torch.maximum(low.abs(), high.abs()) > _BEYOND) & (kind < ALONE)).any(1)
+    low, high = low.clamp(-_BEYOND, _BEYOND), high.clamp(-_BEYOND, _BEYOND)
     reach_u = radius * reach_u
 
     others, own = (x / unit**2 for x in _own_row(state))
@@ -165,9 +170,9 @@ def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | No
     # What is known to stay small needs no word of its own: the second point is below the first.
     near = _near(state, radii, by_key, moves) / unit**2
     small = near < torch.maximum(others, own)
-    others = torch.where(small, near, others)
+    others = torch.where(small, near, others).masked_fill(beyond, torch.inf)
     at_own = reach_p.gather(1, index[:, None])[:, 0]
-    own = torch.where(small, others - 2 * (reach_u + at_own) - 1, own)
+    own = torch.where(small, near - 2 * (reach_u + at_own) - 1, own)
     return Pairs(
         index=index,
         relu=relu,

@@ -281,3 +281,12 @@ def test_saved_and_read_again(tmp_path):
 def test_numpy_in_and_out():
     result = bounded(X.numpy(), W.numpy())
     assert (result.upper == bounded().upper.numpy()).all()
+
+
+@pytest.mark.parametrize("rest", [1e-110, 1e-150])
+def test_nothing_is_proved_where_scores_leave_the_range(rest):
+    """The weights beside the largest are next to nothing: no grid reaches from there to 1."""
+    text = torch.tensor([[1.0], [rest]], dtype=torch.float64)
+    result = bounded(text, torch.ones(1, 1, dtype=torch.float64), weight_fn="relu")
+    assert (result.upper >= result.per_word).all()
+    assert result.upper.isinf().any()
