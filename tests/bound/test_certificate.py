@@ -16,6 +16,7 @@ from wsfast.bound.ball import smooth_ball
 from wsfast.bound.certificate import EPS, _surely_positive, ball_maximum, certified
 from wsfast.bound.form import Multipliers, admissible, form_of
 from wsfast.bound.pairs import PLAIN
+from wsfast.bound.shape import Shape
 from wsfast.engines.engine import TORCH
 from wsfast.results.sensitivity import SensitivityResult
 
@@ -252,10 +253,11 @@ def test_a_form_below_zero_has_its_maximum_at_zero():
     cross = z * y[:, 0]
     nothing = {name: torch.zeros_like(value) for name, value in case.random(1).named()}
     for lam in (-1.0, -0.5, -1e-3):
-        given = nothing | {"eta": -cross.sign(), "lam": torch.full((3,), lam).double()}
+        given = nothing | {"eta": -9 * cross.sign(), "lam": torch.full((3,), lam).double()}
+        given |= {"nu": nothing["nu"] + 1e-2}  # far from where rounding hides all
         by = admissible(case.pairs, Multipliers(**given))
         M, b = case.quadratic(by)
-        assert (M < -1e-3).all()
+        assert M.max() < 2 * lam
         assert (ball_maximum(case.pairs, case.shape, by).value >= largest_in_ball(M, b)).all()
 
 
@@ -301,6 +303,53 @@ def test_a_basis_that_is_off_is_made_up_for(number, off, monkeypatch):
         for smooth in (1e-6, 1e-12):
             lam = smooth_ball(case.positions, shape, form, by.lam, smooth * size).lam
             ball = ball_maximum(case.pairs, shape, replace(by, lam=lam))
+            assert (ball.value >= expected - 1e-12 * size).all()
+
+
+def measured(case: Problem, shape: Shape) -> Shape:
+    """The shape with what it is off by."""
+    y, _, pi = case.vectors
+    words = (case.X - case.phi.mean(0)) / case.radius
+    inside = (shape.scores, shape.means, shape.words)
+    form = (shape.scores.mT * shape.weights) @ shape.scores
+    form = form + shape.theta * shape.means.mT @ shape.means
+    off = [
+        shape.basis.mT @ shape.basis - torch.eye(shape.basis.shape[1], dtype=torch.float64),
+        form - shape.eigenvalues.diag(),
+        *(
+            rows - coordinates @ shape.basis.mT
+            for rows, coordinates in zip((y, pi, words), inside, strict=True)
+        ),
+    ]
+    return replace(shape, off=tuple(float(part.norm()) for part in off))
+
+
+@pytest.mark.parametrize("name", ["eigenvalues", "scores", "means", "words", "basis"])
+@numbers
+def test_each_part_of_a_shape_that_is_off_is_made_up_for(number, name):
+    """By multipliers of which one kind alone is large."""
+    case = some(number)
+    value = getattr(case.shape, name)
+    for seed in range(6):
+        off = 1e-4 * normals(*value.shape, seed=seed) * value.abs().amax()
+        changed = {name: value + off}
+        if name == "basis":  # it alone: longer, and all coordinates shorter
+            longer = 1 + 1e-4 * (1 + seed)
+            changed = {k: getattr(case.shape, k) / longer for k in ("scores", "means", "words")}
+            eigenvalues = case.shape.eigenvalues / longer**2
+            changed |= {"basis": value * longer, "eigenvalues": eigenvalues}
+        shape = measured(case, replace(case.shape, **changed))
+        by = case.random(6 * number + seed)
+        for large in ("beta", "gamma", "nu", "zeta", "kappa"):
+            sizes = {k: v * (1.0 if k == large else 1e-6) for k, v in by.named()}
+            sizes[large] = sizes[large] + (large in ("kappa", "nu"))
+            at = admissible(case.pairs, Multipliers(**sizes | {"nu": sizes["nu"] + 1e-6}))
+            M, b = case.quadratic(at)
+            expected = largest_in_ball(M, b)
+            size = torch.linalg.matrix_norm(M, 2) + b.norm(dim=1)
+            form = form_of(case.pairs, shape, at)
+            lam = smooth_ball(case.positions, shape, form, at.lam, 1e-10 * size).lam
+            ball = ball_maximum(case.pairs, shape, replace(at, lam=lam.clamp(min=1e-14)))
             assert (ball.value >= expected - 1e-12 * size).all()
 
 
