@@ -171,6 +171,17 @@ def test_an_own_row_that_its_word_takes_over(relu):
     check(case, case.found(delta, 12), 0, delta)
 
 
+def test_rows_that_lose_all_their_weight():
+    """By ReLU they become 0: the own row, and one that attends the changing word alone."""
+    X = torch.tensor([[2.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    W = torch.tensor([[0.01, -1.0], [0.0, 0.0]], dtype=torch.float64) * 2**0.5
+    case = Problem(X, W, 1.0, relu=True, index=(0,))
+    assert case.weights(X)[:, 0].tolist() == [1, 1]
+    delta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    assert case.squares(delta[:, None]).flatten().tolist() == [4, 4]
+    check(case, case.found(delta, 12), 0, delta)
+
+
 def test_an_own_row_far_from_its_word_that_turns_to_a_rare_one():
     """Weights of 1e-97 rise to 1, as the word moves to the other side of 0."""
     X = torch.tensor([[30.0, 0.0], [-0.3, 0.0]], dtype=torch.float64)
@@ -184,9 +195,9 @@ def test_an_own_row_far_from_its_word_that_turns_to_a_rare_one():
 
 def test_an_own_row_whose_rare_word_grows_by_the_most_that_it_may():
     """A factor e^(2 reach), where all scores move by as much as any."""
-    X = torch.tensor([[1.0], *[[-1.0]] * 20, [0.0]], dtype=torch.float64)
-    for reach in (0.1, 0.5, 1.5, 2.5):
-        case = Problem(X, torch.tensor([[10 * reach]]).double(), 0.1, index=(21,))
+    X = torch.tensor([[1.0], *[[-1.0]] * 200, [0.0]], dtype=torch.float64)
+    for reach in (0.1, 0.5, 1.0, 2.0, 3.0):
+        case = Problem(X, torch.tensor([[10 * reach]]).double(), 0.1, index=(201,))
         delta = torch.ones(1, 1, dtype=torch.float64)
         check(case, case.found(delta, 12), 0, delta)
 
@@ -259,6 +270,18 @@ def test_a_form_below_zero_has_its_maximum_at_zero():
         M, b = case.quadratic(by)
         assert M.max() < 2 * lam
         assert (ball_maximum(case.pairs, case.shape, by).value >= largest_in_ball(M, b)).all()
+
+
+def test_a_form_of_large_scores_and_a_tiny_multiplier():
+    """Nothing that is divided by may be rounded up where that lowers the form."""
+    X = torch.tensor([[1.0], [-1.0], [0.5], [0.7]], dtype=torch.float64)
+    case = Problem(X, torch.tensor([[1e3]]).double(), 1e3)
+    given = {name: torch.zeros_like(value) for name, value in case.random(1).named()}
+    given["kappa"] = given["kappa"] + 1e-16
+    by = admissible(case.pairs, Multipliers(**given))
+    expected = largest_in_ball(*case.quadratic(by))
+    assert (expected > 1e-5).all()
+    assert (ball_maximum(case.pairs, case.shape, by).value >= expected * (1 - 1e-9)).all()
 
 
 @numbers
