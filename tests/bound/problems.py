@@ -231,7 +231,7 @@ def problem(
     if kind == "uneven":
         X = X * 10 ** normals(n, 1, seed=seed + 1)
     elif kind == "equal":
-        X[n // 2 :] = X[0]
+        X[n // 2 :] = X[0].clone()
     elif kind == "zero":
         X[n // 2] = 0
     elif kind == "common":

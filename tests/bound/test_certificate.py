@@ -14,6 +14,7 @@ from wsfast.bound.ball import smooth_ball
 from wsfast.bound.certificate import EPS, _surely_positive, ball_maximum, certified
 from wsfast.bound.form import Multipliers, admissible, form_of
 from wsfast.bound.pairs import PLAIN
+from wsfast.bound.shape import Shape
 from wsfast.engines.engine import TORCH
 from wsfast.results.sensitivity import SensitivityResult
 
@@ -168,6 +169,17 @@ def test_an_own_row_that_its_word_takes_over(relu):
     check(case, case.found(delta, 12), 0, delta)
 
 
+def test_rows_that_lose_all_their_weight():
+    """By ReLU they become 0: the own row, and one that attends the changing word alone."""
+    X = torch.tensor([[2.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    W = torch.tensor([[0.01, -1.0], [0.0, 0.0]], dtype=torch.float64) * 2**0.5
+    case = Problem(X, W, 1.0, relu=True, index=(0,))
+    assert case.weights(X)[:, 0].tolist() == [1, 1]
+    delta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    assert case.squares(delta[:, None]).flatten().tolist() == [4, 4]
+    check(case, case.found(delta, 12), 0, delta)
+
+
 def test_an_own_row_far_from_its_word_that_turns_to_a_rare_one():
     """Weights of 1e-97 rise to 1, as the word moves to the other side of 0."""
     X = torch.tensor([[30.0, 0.0], [-0.3, 0.0]], dtype=torch.float64)
@@ -181,9 +193,9 @@ def test_an_own_row_far_from_its_word_that_turns_to_a_rare_one():
 
 def test_an_own_row_whose_rare_word_grows_by_the_most_that_it_may():
     """A factor e^(2 reach), where all scores move by as much as any."""
-    X = torch.tensor([[1.0], *[[-1.0]] * 20, [0.0]], dtype=torch.float64)
-    for reach in (0.1, 0.5, 1.5, 2.5):
-        case = Problem(X, torch.tensor([[10 * reach]]).double(), 0.1, index=(21,))
+    X = torch.tensor([[1.0], *[[-1.0]] * 200, [0.0]], dtype=torch.float64)
+    for reach in (0.1, 0.5, 1.0, 2.0, 3.0):
+        case = Problem(X, torch.tensor([[10 * reach]]).double(), 0.1, index=(201,))
         delta = torch.ones(1, 1, dtype=torch.float64)
         check(case, case.found(delta, 12), 0, delta)
 
@@ -248,11 +260,24 @@ def test_a_form_below_zero_has_its_maximum_at_zero():
     cross = z * y[:, 0]
     nothing = {name: torch.zeros_like(value) for name, value in case.random(1)._asdict().items()}
     for lam in (-1.0, -0.5, -1e-3):
-        given = nothing | {"eta": -cross.sign(), "lam": torch.full((3,), lam).double()}
+        given = nothing | {"eta": -9 * cross.sign(), "lam": torch.full((3,), lam).double()}
+        given |= {"nu": nothing["nu"] + 1e-2}  # far from where rounding hides all
         by = admissible(case.pairs, Multipliers(**given))
         M, b = case.quadratic(by)
-        assert (M < -1e-3).all()
+        assert M.max() < 2 * lam
         assert (ball_maximum(case.pairs, case.shape, by).value >= largest_in_ball(M, b)).all()
+
+
+def test_a_form_of_large_scores_and_a_tiny_multiplier():
+    """Nothing that is divided by may be rounded up where that lowers the form."""
+    X = torch.tensor([[1.0], [-1.0], [0.5], [0.7]], dtype=torch.float64)
+    case = Problem(X, torch.tensor([[1e3]]).double(), 1e3)
+    given = {name: torch.zeros_like(value) for name, value in case.random(1).named()}
+    given["kappa"] = given["kappa"] + 1e-16
+    by = admissible(case.pairs, Multipliers(**given))
+    expected = largest_in_ball(*case.quadratic(by))
+    assert (expected > 1e-5).all()
+    assert (ball_maximum(case.pairs, case.shape, by).value >= expected * (1 - 1e-9)).all()
 
 
 @numbers
@@ -297,6 +322,53 @@ def test_a_basis_that_is_off_is_made_up_for(number, off, monkeypatch):
         for smooth in (1e-6, 1e-12):
             lam = smooth_ball(case.positions, shape, form, by.lam, smooth * size, case.shares).lam
             ball = ball_maximum(case.pairs, shape, by._replace(lam=lam))
+            assert (ball.value >= expected - 1e-12 * size).all()
+
+
+def measured(case: Problem, shape: Shape) -> Shape:
+    """The shape with what it is off by."""
+    y, _, pi = case.vectors
+    words = (case.X - case.phi.mean(0)) / case.radius
+    inside = (shape.scores, shape.means, shape.words)
+    form = (shape.scores.mT * shape.weights) @ shape.scores
+    form = form + shape.theta * shape.means.mT @ shape.means
+    off = [
+        shape.basis.mT @ shape.basis - torch.eye(shape.basis.shape[1], dtype=torch.float64),
+        form - shape.eigenvalues.diag(),
+        *(
+            rows - coordinates @ shape.basis.mT
+            for rows, coordinates in zip((y, pi, words), inside, strict=True)
+        ),
+    ]
+    return replace(shape, off=tuple(float(part.norm()) for part in off))
+
+
+@pytest.mark.parametrize("name", ["eigenvalues", "scores", "means", "words", "basis"])
+@numbers
+def test_each_part_of_a_shape_that_is_off_is_made_up_for(number, name):
+    """By multipliers of which one kind alone is large."""
+    case = some(number)
+    value = getattr(case.shape, name)
+    for seed in range(6):
+        off = 1e-4 * normals(*value.shape, seed=seed) * value.abs().amax()
+        changed = {name: value + off}
+        if name == "basis":  # it alone: longer, and all coordinates shorter
+            longer = 1 + 1e-4 * (1 + seed)
+            changed = {k: getattr(case.shape, k) / longer for k in ("scores", "means", "words")}
+            eigenvalues = case.shape.eigenvalues / longer**2
+            changed |= {"basis": value * longer, "eigenvalues": eigenvalues}
+        shape = measured(case, replace(case.shape, **changed))
+        by = case.random(6 * number + seed)
+        for large in ("beta", "gamma", "nu", "zeta", "kappa"):
+            sizes = {k: v * (1.0 if k == large else 1e-6) for k, v in by.named()}
+            sizes[large] = sizes[large] + (large in ("kappa", "nu"))
+            at = admissible(case.pairs, Multipliers(**sizes | {"nu": sizes["nu"] + 1e-6}))
+            M, b = case.quadratic(at)
+            expected = largest_in_ball(M, b)
+            size = torch.linalg.matrix_norm(M, 2) + b.norm(dim=1)
+            form = form_of(case.pairs, shape, at)
+            lam = smooth_ball(case.positions, shape, form, at.lam, 1e-10 * size).lam
+            ball = ball_maximum(case.pairs, shape, replace(at, lam=lam.clamp(min=1e-14)))
             assert (ball.value >= expected - 1e-12 * size).all()
 
 
