@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from bound.problems import Problem, largest_in_ball, normals, problem, problems
@@ -272,7 +274,7 @@ def test_a_form_of_large_scores_and_a_tiny_multiplier():
     """Nothing that is divided by may be rounded up where that lowers the form."""
     X = torch.tensor([[1.0], [-1.0], [0.5], [0.7]], dtype=torch.float64)
     case = Problem(X, torch.tensor([[1e3]]).double(), 1e3)
-    given = {name: torch.zeros_like(value) for name, value in case.random(1).named()}
+    given = {name: torch.zeros_like(value) for name, value in case.random(1)._asdict().items()}
     given["kappa"] = given["kappa"] + 1e-16
     by = admissible(case.pairs, Multipliers(**given))
     expected = largest_in_ball(*case.quadratic(by))
@@ -332,15 +334,19 @@ def measured(case: Problem, shape: Shape) -> Shape:
     inside = (shape.scores, shape.means, shape.words)
     form = (shape.scores.mT * shape.weights) @ shape.scores
     form = form + shape.theta * shape.means.mT @ shape.means
+    eye = torch.eye(shape.basis.shape[1], dtype=torch.float64)
     off = [
-        shape.basis.mT @ shape.basis - torch.eye(shape.basis.shape[1], dtype=torch.float64),
-        form - shape.eigenvalues.diag(),
-        *(
-            rows - coordinates @ shape.basis.mT
-            for rows, coordinates in zip((y, pi, words), inside, strict=True)
-        ),
+        float((rows - by @ shape.basis.mT).norm())
+        for rows, by in zip((y, pi, words), inside, strict=True)
     ]
-    return replace(shape, off=tuple(float(part.norm()) for part in off))
+    return replace(
+        shape,
+        off_basis=float((shape.basis.mT @ shape.basis - eye).norm()),
+        off_form=float((form - shape.eigenvalues.diag()).norm()),
+        off_scores=off[0],
+        off_means=off[1],
+        off_words=off[2],
+    )
 
 
 @pytest.mark.parametrize("name", ["eigenvalues", "scores", "means", "words", "basis"])
@@ -360,15 +366,15 @@ def test_each_part_of_a_shape_that_is_off_is_made_up_for(number, name):
         shape = measured(case, replace(case.shape, **changed))
         by = case.random(6 * number + seed)
         for large in ("beta", "gamma", "nu", "zeta", "kappa"):
-            sizes = {k: v * (1.0 if k == large else 1e-6) for k, v in by.named()}
+            sizes = {k: v * (1.0 if k == large else 1e-6) for k, v in by._asdict().items()}
             sizes[large] = sizes[large] + (large in ("kappa", "nu"))
             at = admissible(case.pairs, Multipliers(**sizes | {"nu": sizes["nu"] + 1e-6}))
             M, b = case.quadratic(at)
             expected = largest_in_ball(M, b)
             size = torch.linalg.matrix_norm(M, 2) + b.norm(dim=1)
             form = form_of(case.pairs, shape, at)
-            lam = smooth_ball(case.positions, shape, form, at.lam, 1e-10 * size).lam
-            ball = ball_maximum(case.pairs, shape, replace(at, lam=lam.clamp(min=1e-14)))
+            lam = smooth_ball(case.positions, shape, form, at.lam, 1e-10 * size, case.shares).lam
+            ball = ball_maximum(case.pairs, shape, at._replace(lam=lam.clamp(min=1e-14)))
             assert (ball.value >= expected - 1e-12 * size).all()
 
 
