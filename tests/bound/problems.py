@@ -103,9 +103,21 @@ class Problem:
         change = self.features(self.moved(delta)) - self.phi
         return (change / self.radius).square().sum(-1)
 
+    @property
+    def longest(self) -> float:
+        """No word is longer, wherever it moves to."""
+        return float(self.X.norm(dim=-1).max()) + self.radius
+
+    def rounding_of_forms(self, by: Multipliers) -> Tensor:
+        """What Q_j (P, n) may be off by: u and p are differences of words."""
+        off = 16 * EPS * self.longest / self.radius
+        slope = by.gamma.abs() + by.zeta.abs() + by.eta.abs() * self.pairs.reach
+        curve = by.nu * (off + self.pairs.reach_u[:, None])
+        return off * (slope + 2 * curve + 2 * self.pairs.inv_b)
+
     def rounding(self, squares: Tensor) -> Tensor:
         """What `squares` may be off by: the definition is computed in float64 too."""
-        longest = float(self.X.norm(dim=-1).max()) + self.radius
+        longest = self.longest
         largest = float(torch.linalg.matrix_norm(self.W, 2)) * longest**2 / self.X.shape[1] ** 0.5
         off = 16 * EPS * (1 + largest) * longest / self.radius
         return off * (2 * squares.sqrt() + off)

@@ -31,11 +31,11 @@ def check(case: Problem, by, seed, further=None):
     extra = relaxed.nan_to_num() if further is None else further
     delta = case.tried(seed, extra)
     f, Q = case.squares(delta), case.forms(by, delta)
-    off = case.rounding(f)
+    off, also = case.rounding(f), case.rounding_of_forms(by)
     n, d = case.X.shape
     unit = 32 * (n + d) * EPS * (1 + case.pairs.reach.max())
-    assert (f - Q <= (maxima.value + unit * maxima.t)[:, None] + off).all(), "a row"
-    slack = unit * (maxima.t.sum(1) + ball.value.abs())
+    assert (f - Q <= (maxima.value + unit * maxima.t + also)[:, None] + off).all(), "a row"
+    slack = unit * (maxima.t.sum(1) + ball.value.abs()) + also.sum(1)
     assert (Q.sum(-1) <= (ball.value + slack)[:, None]).all(), "the ball"
     assert (f.sum(-1) <= total[:, None] + off.sum(-1)).all(), "the sum"
 
