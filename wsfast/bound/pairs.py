@@ -71,6 +71,8 @@ class Pairs:
     others, own : Tensor, shape (P,)
         The own row is a mean of words: its change is at most the larger of `others` and
         `own` + 2 (u - p_i), squared.
+    off : float
+        What words and means, differences of long vectors, are rounded by at most.
     unit : float
         Of the lengths of values: a squared norm in these units, times unit², is one of φ.
     """
@@ -98,6 +100,7 @@ class Pairs:
     alpha_high: Tensor
     others: Tensor
     own: Tensor
+    off: float
     unit: float
 
     def select(self, keep: Tensor) -> Pairs:
@@ -124,7 +127,7 @@ def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | No
     index = state.index
     largest = float(radii.max())
     radius = radii / largest
-    unit, span = largest, None
+    unit, size, span = largest, 1.0, None
     if moves is None:
         by_key = by_value = None
     else:
@@ -153,11 +156,12 @@ def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | No
     kind = torch.full_like(state.a, PLAIN, dtype=torch.uint8)
     kind = kind.index_put(dominated, kind.new_tensor(DOMINATED)).masked_fill(alone, ALONE)
     kind = kind.masked_fill(state.logit <= NEVER / 2, NEUTRAL)
-    reach, reach_p, reach_u = (
-        rows.norm(dim=1) * _ROUNDED for rows in (scores, means, words[index])
-    )
+    longest = float(torch.cat([state.words, state.means]).norm(dim=1).max())
+    off = 16 * torch.finfo(words.dtype).eps * longest * size * largest / unit**2
+    reach = scores.norm(dim=1) * _ROUNDED
+    reach_p, reach_u = (rows.norm(dim=1) * _ROUNDED + off for rows in (means, words[index]))
     reach, reach_p = radius[:, None] * reach, radius[:, None] * reach_p
-    far = lost.norm(dim=1) * _ROUNDED * radius[dominated[0]]
+    far = (lost.norm(dim=1) * _ROUNDED + off) * radius[dominated[0]]
     scale = torch.where(alone, 1.0, state.rest) if relu else torch.ones_like(state.a)
     low, high = (state.logit - reach) / scale, (state.logit + reach) / scale
     # Beyond this no grid is laid: nothing is proved of such a position.
@@ -197,6 +201,7 @@ def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | No
         alpha_high=attention(high, relu=relu),
         others=others,
         own=own,
+        off=off,
         unit=unit,
     )
 

@@ -64,6 +64,7 @@ def shape_of(pairs: Pairs) -> Shape:
     basis = within @ vectors
     inside = [rows @ basis for rows in (scores, means, words)]
     form = (inside[0].mT * weights) @ inside[0] + theta * (inside[1].mT @ inside[1])
+    every = pairs.off * len(words) ** 0.5
     return Shape(
         weights=weights,
         theta=theta,
@@ -75,8 +76,8 @@ def shape_of(pairs: Pairs) -> Shape:
         off_basis=float((basis.mT @ basis - eye[: basis.shape[1], : basis.shape[1]]).norm()),
         off_form=float((form - torch.diag(eigenvalues)).norm()),
         off_scores=float((scores - inside[0] @ basis.mT).norm()),
-        off_means=float((means - inside[1] @ basis.mT).norm()),
-        off_words=float((words - inside[2] @ basis.mT).norm()),
+        off_means=float((means - inside[1] @ basis.mT).norm()) + every,
+        off_words=float((words - inside[2] @ basis.mT).norm()) + every,
     )
 
 
