@@ -79,3 +79,14 @@ def test_where_there_is_no_proof_a_head_says_why(name, reason):
     given = LayerInput(layers(name)[0])
     (text,) = HeadsMap(given, [0]).prepare([given.X], engine("torch", given.X.device), 2**28)
     assert re.search(reason, text.unbounded(Sites.of_words(torch.arange(N))))
+
+
+def test_a_word_that_must_not_move_is_bounded_beside_others_that_may():
+    given = LayerInput(layers("BERT")[0])
+    (text,) = HeadsMap(given, [0]).prepare([given.X], engine("torch", given.X.device), 2**28)
+    everywhere = Sites.of_words(torch.arange(N))
+    still = torch.zeros(N, 1, text.d, dtype=torch.float64)
+    radii = text.X.norm(dim=1).index_fill(0, torch.tensor([2]), 0.0)
+    upper = text.bracket(everywhere, still, still.new_zeros(N), radii).upper
+    assert bool(upper.isfinite().all())
+    assert float(upper[2]) <= 1e-3 * float(upper.max())

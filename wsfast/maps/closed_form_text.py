@@ -39,6 +39,9 @@ _MORE_STARTS = 4
 # How far a start turns towards an own row that its word alone attends, in units of the radius.
 OWN_TURN = 0.25
 
+# A word that must not move, beside others that may, is bounded as if it might by this share.
+_LEAST_RADIUS = 1e-9
+
 # Points evaluated together at each position: enough for the products to run at full speed.
 _POINTS = 256
 
@@ -277,6 +280,7 @@ class ClosedFormText(PreparedText):
 
     def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radii: Tensor) -> Bracket:
         index, shape, parts = sites.index, None, []
+        radii = radii.clamp(min=_LEAST_RADIUS * float(radii.max()))
         at_once = max(1, self.budget // (BYTES_OF_PAIR * self.n))
         for part in numbers(index).split(at_once):
             largest_radius = radii[part].max()
