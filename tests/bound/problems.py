@@ -61,7 +61,7 @@ class Problem:
 
     @cached_property
     def pairs(self) -> Pairs:
-        return pairs_of(self.text().state(self.positions), self.radius * self.shares)
+        return pairs_of(self.text().state(self.positions), self.radius * self.shares, self.radius)
 
     @cached_property
     def shape(self) -> Shape:

@@ -90,3 +90,17 @@ def test_a_word_that_must_not_move_is_bounded_beside_others_that_may():
     upper = text.bracket(everywhere, still, still.new_zeros(N), radii).upper
     assert bool(upper.isfinite().all())
     assert float(upper[2]) <= 1e-3 * float(upper.max())
+
+
+def test_parts_of_a_text_are_bounded_as_the_whole():
+    """Also where the longest words of the parts differ."""
+    given = LayerInput(layers("BERT")[0])
+    everywhere = Sites.of_words(torch.arange(N))
+    uppers = []
+    for budget in (2**28, 1):
+        (text,) = HeadsMap(given, [0]).prepare([given.X], engine("torch", given.X.device), budget)
+        radii = torch.linspace(0.1, 1.0, N, dtype=torch.float64)
+        found = within(torch.ones(N, text.d, dtype=torch.float64), radii)
+        norms = change(text, everywhere, found[:, None])[:, 0]
+        uppers.append(text.bracket(everywhere, found[:, None], norms, radii).upper)
+    torch.testing.assert_close(uppers[0], uppers[1], rtol=1e-3, atol=0)

@@ -119,13 +119,18 @@ def attention(g: Tensor, *, relu: bool) -> Tensor:
     return torch.where(g > 0, g / (1 + g), 0.0) if relu else g.sigmoid()
 
 
-def pairs_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None = None) -> Pairs:
-    """The pairs of a state, in float64, for changes of norms up to `radii` (P,), not all 0.
+def pairs_of(
+    state: BilinearState | HeadState,
+    radii: Tensor,
+    largest: float,
+    moves: Tensor | None = None,
+) -> Pairs:
+    """The pairs of a state, in float64, for changes of norms up to `radii` (P,), above 0.
 
+    All positions of a text, whose shape they share, are in units of its `largest` radius.
     `moves` (D, 2 d_k + d_v), of a head, is what makes of Δ the changes of key, value and query.
     """
     index = state.index
-    largest = float(radii.max())
     radius = radii / largest
     unit, size, span = largest, 1.0, None
     if moves is None:

@@ -164,8 +164,10 @@ class AttentionText(ClosedFormText):
         assert isinstance(state, BilinearSiteState)
         return state.to(dtype, self.weights.scaled(dtype))
 
-    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
-        return pairs_of(self.position_state(self.rows, index), radii)
+    def pairs(self, index: Tensor, radii: Tensor, largest: float) -> Pairs:
+        state = self.state(index)
+        assert isinstance(state, BilinearState)
+        return pairs_of(state, radii, largest)
 
     def substitution(self, index: Tensor, dtype: torch.dtype) -> SubstitutionState:
         """What candidates are met with at the positions `index`."""

@@ -275,21 +275,19 @@ class ClosedFormText(PreparedText):
         return "" if fn.normalize else "bounds are of normalised attention"
 
     @abstractmethod
-    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
-        """What the bound knows of the positions `index` (P,), for changes up to `radii` (P,)."""
+    def pairs(self, index: Tensor, radii: Tensor, largest: float) -> Pairs:
+        """What the bound knows of the positions `index` (P,): see `pairs_of`."""
 
     def bracket(self, sites: Sites, delta: Tensor, norms: Tensor, radii: Tensor) -> Bracket:
         index, shape, parts = sites.index, None, []
-        radii = radii.clamp(min=_LEAST_RADIUS * float(radii.max()))
+        longest = float(radii.max())
+        radii = radii.clamp(min=_LEAST_RADIUS * longest)
         at_once = max(1, self.budget // (BYTES_OF_PAIR * self.n))
         for part in numbers(index).split(at_once):
-            largest_radius = radii[part].max()
-            pairs = self.pairs(index[part], radii[part])
+            pairs = self.pairs(index[part], radii[part], longest)
             shape = shape_of(pairs) if shape is None else shape
             largest = (float(norms.max()) / pairs.unit) ** 2
-            found = upper_bounds(
-                pairs, shape, delta[part, 0] / largest_radius, largest, self.engine
-            )
+            found = upper_bounds(pairs, shape, delta[part, 0] / longest, largest, self.engine)
             parts.append((root(found.squared) * pairs.unit, found.relaxed, found.refined))
         upper, relaxed, refined = (torch.cat(column) for column in zip(*parts, strict=True))
         return Bracket(upper, self.rounded(sites, relaxed), refined)

@@ -273,10 +273,10 @@ class HeadText(_OfLayer, ClosedFormText):
             return "bounds are of scores without a soft cap"
         return super().unbounded(sites)
 
-    def pairs(self, index: Tensor, radii: Tensor) -> Pairs:
-        return pairs_of(
-            self.position_state(self.rows, index), radii, self.map.matrix[:, 0].double()
-        )
+    def pairs(self, index: Tensor, radii: Tensor, largest: float) -> Pairs:
+        state = self.state(index)
+        assert isinstance(state, HeadState)
+        return pairs_of(state, radii, largest, self.map.matrix[:, 0].double())
 
     def searched(self, sites: Sites, dtype: torch.dtype) -> HeadState | HeadSiteState:
         """The state of the places in `dtype`."""

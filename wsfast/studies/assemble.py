@@ -16,7 +16,7 @@ from wsfast._version import __version__
 from wsfast._warn import warn
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.search.options import SearchOptions
-from wsfast.studies.worst_case import Asked, WorstCase
+from wsfast.studies.worst_case import Asked, WorstCase, each_once
 
 
 def versions() -> dict[str, str]:
@@ -130,6 +130,5 @@ def _of_bound(worst: list[WorstCase], options: SearchOptions, draws: int | None)
         for k, one in enumerate(worst)
         if one.refined is not None
     ]
-    reasons = sorted({one.unbounded for one in worst} - {""})
-    none = {"none": "; ".join(reasons)} if reasons else {}
-    return {"refined": refined, **none}
+    reason = each_once(one.unbounded for one in worst)
+    return {"refined": refined, **({"none": reason} if reason else {})}

@@ -17,7 +17,7 @@ from wsfast.maps.attention_layer import AttentionLayer
 from wsfast.maps.feature_map import PreparedText
 from wsfast.maps.heads import HeadsMap
 from wsfast.maps.layer_input import LayerInput
-from wsfast.studies.worst_case import Asked, WorstCase, of_places
+from wsfast.studies.worst_case import Asked, WorstCase, each_once, of_places
 
 COMBINE = ("each", "concatenated", "projected")
 """What is measured: each head, all side by side, or what W_O makes of them."""
@@ -106,7 +106,7 @@ def of_text(
         place=place,
         delta=delta.unflatten(0, shape),
         upper=torch.stack(upper).unflatten(0, shape) if upper else None,
-        unbounded="; ".join(sorted({one.unbounded for one in flat} - {""})),
+        unbounded=each_once(one.unbounded for one in flat),
         control=torch.stack(control).view(-1, *shape) if control else value.new_empty(0, *shape),
         steps=max(one.steps for one in flat),
     )

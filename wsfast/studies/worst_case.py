@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -137,8 +137,13 @@ def _in_order(found: list[tuple[Tensor, WorstCase]], widest: int) -> WorstCase:
         max(worst.steps for worst in every),
         merged([worst.upper for worst in every]),
         merged([worst.refined for worst in every]),
-        "; ".join(sorted({worst.unbounded for worst in every} - {""})),
+        each_once(worst.unbounded for worst in every),
     )
+
+
+def each_once(reasons: Iterable[str]) -> str:
+    """Reasons why there are no bounds, each once; "" where there are none."""
+    return "; ".join(sorted(set(reasons) - {""}))
 
 
 def _padded(delta: Tensor, m: int) -> Tensor:

@@ -24,7 +24,7 @@ from wsfast.results.scores import Cut
 from wsfast.search.options import DEFAULT_BUDGET, SearchOptions, effort
 from wsfast.studies.assemble import versions
 from wsfast.studies.layers import COMBINE, LayerQuestion, OfText, of_text
-from wsfast.studies.worst_case import Asked, norm_of
+from wsfast.studies.worst_case import Asked, each_once, norm_of
 from wsfast.text import models, tokens
 from wsfast.text.attention_layers import AttentionModel
 from wsfast.text.batch import LONG, check_some_done, fitted, why_left_out
@@ -369,8 +369,8 @@ def _assembled(
 
 def _why_unbounded(found: dict[int, OfText]) -> dict[str, str]:
     """Why some words have no bound; nothing where all have one."""
-    reasons = sorted({one.unbounded for one in found.values()} - {""})
-    return {"none": "; ".join(reasons)} if reasons else {}
+    reason = each_once(one.unbounded for one in found.values())
+    return {"none": reason} if reason else {}
 
 
 def _numbers(name: str, values: Any) -> list[int]:
