@@ -71,6 +71,20 @@ WSFAST_FN T between(const BoundPair<T>& pair, const AtNode<T>& at0, const AtNode
 
 constexpr Index kNodes = 64;  // worked on together
 
+// What a pair has at some nodes, and at the one after them.
+template <typename T>
+struct AtNodes {
+  T g[kNodes + 1], alpha[kNodes + 1], t[kNodes + 1], q[kNodes + 1], slope[kNodes + 1],
+      value[kNodes + 1];
+  WSFAST_FN void put(Index m, const AtNode<T>& at) {
+    g[m] = at.g, alpha[m] = at.alpha, t[m] = at.t, q[m] = at.q, slope[m] = at.slope;
+    value[m] = at.value;
+  }
+  WSFAST_FN AtNode<T> at(Index m) const {
+    return {g[m], alpha[m], t[m], q[m], slope[m], value[m]};
+  }
+};
+
 template <bool kRelu, bool kProof, typename T>
 void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
   T values[kNodes];
@@ -79,15 +93,18 @@ void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
   for (Index first = 0; first < places; first += kNodes) {
     const Index count = smaller(kNodes, places - first);
     const T *node = in.node + first, *alpha = in.node_alpha + first;
+    if constexpr (kProof) {
+      AtNodes<T> nodes;
 #pragma omp simd
-    for (Index m = 0; m < count; ++m) {
-      const AtNode<T> at0 = at_node(pair, node[m], alpha[m]);
-      if constexpr (kProof) {
-        const AtNode<T> at1 = at_node(pair, node[m + 1], alpha[m + 1]);
+      for (Index m = 0; m <= count; ++m) nodes.put(m, at_node(pair, node[m], alpha[m]));
+#pragma omp simd
+      for (Index m = 0; m < count; ++m) {
+        const AtNode<T> at0 = nodes.at(m), at1 = nodes.at(m + 1);
         values[m] = larger(at0.value, at1.value) + between<kRelu>(pair, at0, at1);
-      } else {
-        values[m] = at0.value;
       }
+    } else {
+#pragma omp simd
+      for (Index m = 0; m < count; ++m) values[m] = at_node(pair, node[m], alpha[m]).value;
     }
     const T most = largest_of_row(values, count);
     if (most > best) {
@@ -278,7 +295,7 @@ void ball_of(const BoundBall<T>& in, Index p) {
   // 1 / |x| is almost linear in lambda; 0 where K is not positive definite.
   for (int seek = 0; seek < kSeek; ++seek) {
     const T found = at.positive && at.size > T(0) ? 1 / root(at.size) : T(0);
-    if (found > T(0) && absolute(found - 1) < T(1e-3)) break;
+    if (found > T(0) && absolute(found - 1) < T(1e-2)) break;
     if (found >= T(1))
       high = lam, at_high = found;
     else

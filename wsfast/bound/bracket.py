@@ -15,10 +15,10 @@ from wsfast.bound.shape import Shape
 
 # Steps at all positions, and then so many at a time, up to so many in all, where the bound is above
 # what was found by this factor.
-_FIRST, _MORE, _ALL, _WORTH = 16, 8, 64, 1.045
+_FIRST, _MORE, _ALL, _WORTH = 12, 4, 96, 1.045
 
 # Grids of the log-odds, step and growth: where multipliers are sought, and of the proof.
-_COARSE, _FINE = (0.5, 1.3), (0.1, 1.08)
+_COARSE, _FINE = (1.0, 1.6), (0.1, 1.08)
 
 BYTES_OF_PAIR = 600
 """That the bound of a pair takes at most."""

@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
 # Adam's decay and least root, which the kernel has too.
 DECAY, SMALL = (0.8, 0.95), 1e-8
-_RATE, _LAST_RATE = 0.15, 0.004
+_RATE, _LAST_RATE = 0.2, 0.004
 # Smoothing of the ball's maximum, in its last steps; its first ones have five times as much.
 _SMOOTH = 1e-3
 

@@ -22,7 +22,7 @@ from wsfast.search.options import SearchOptions
 from wsfast.search.search import Search
 
 # A bound that is above what was found by this factor leaves room for a further search.
-_ROOM = 1.06
+_ROOM = 1.08
 
 
 class WorstCase(NamedTuple):
