@@ -19,9 +19,10 @@ from wsfast.attention.core import Core
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, left_top_out, rows_of
 from wsfast.attention.sites import SiteState
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
+from wsfast.attention.turns import RowTurns, turn_rows
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound import ball, certificate, multipliers
 from wsfast.bound.ball import SmoothBall
@@ -81,6 +82,12 @@ class Climb:
         """Keep the positions numbered `keep` alone."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
+
+    def or_better(self, other: Climb) -> None:
+        """Go on as `other`, each of one start, at the positions where it has come higher."""
+        for name, value in vars(self).items():
+            setattr(self, name, torch.cat([value, getattr(other, name)], 1))
+        self.best(1)
 
     def best(self, count: int) -> None:
         """Keep the best starts alone, so many at each position."""
@@ -225,6 +232,10 @@ class Engine:
         onto = ((outwards >= 0) & (length >= 0.999 * radius)) | (now > radius)
         moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
         climb.trial = torch.where(norm > 0, moved, delta).flatten(-2)
+
+    def turn_rows(self, state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
+        """See `turns.turn_rows`."""
+        return turn_rows(state, turns, delta)
 
     def bound_rows(
         self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from torch import Tensor
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.sites import BilinearSiteState
 from wsfast.attention.state import BilinearState
+from wsfast.attention.turns import MOST, row_turns, turn_own
 from wsfast.engines.engine import Engine, Evaluator
-from wsfast.search.objective import Objective, Small, of_each_word
+from wsfast.search.objective import Objective, Small, Turn, of_each_word
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class AttentionObjective(Objective):
     def leads(self) -> Tensor | None:
         return self.lead
 
+    def turns(self) -> Sequence[Turn]:
+        if not (self.momentum and isinstance(self.state, BilinearState)):
+            return ()
+        return turns_of(self.state, self.engine)
+
     def smoothed(self) -> Sequence[AttentionObjective]:
         return self.smoother
 
@@ -72,3 +79,12 @@ class AttentionObjective(Objective):
         state = self.state.project(basis)
         small = replace(self, state=state, smoother=smoother, basis=None)
         return Small(small, (of_each_word(basis, self.width // len(basis)),))
+
+
+def turns_of(state: BilinearState, engine: Engine) -> Sequence[Turn]:
+    """Turns of the changes that a state is of: towards its own row, and twice by others."""
+    own = partial(turn_own, state)
+    if state.n > MOST:
+        return [own]
+    by_rows = partial(engine.turn_rows, state, row_turns(state))
+    return [own, by_rows, by_rows]

@@ -24,12 +24,12 @@ from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.engines.engine import Engine, Tiles
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
-from wsfast.maps.attention_objective import AttentionObjective
+from wsfast.maps.attention_objective import AttentionObjective, turns_of
 from wsfast.maps.closed_form_text import OWN_TURN, ROUNDING, ClosedFormText, starts_of
 from wsfast.maps.feature_map import FeatureMap
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
-from wsfast.search.objective import Objective
+from wsfast.search.objective import Objective, Turn
 from wsfast.search.options import DEFAULT_BUDGET, ordinary, search_dtype
 
 # Curves of the smooth ReLU, strongest first: the height at 0 of softplus(κ s)/κ for κ = 2 and 10.
@@ -277,6 +277,12 @@ class AttentionText(ClosedFormText):
 
     def smooth(self, measure: Measure) -> bool:
         return self.weight_fn.exponential and not isinstance(measure, Functional)
+
+    def turns(self, sites: Sites, measure: Measure, radius: float) -> Sequence[Turn]:
+        if sites.words > 1 or not self.smooth(measure):
+            return ()
+        state = self.in_dtype(self.state(sites.index), self.search_dtype(radius))
+        return turns_of(state, self.engine)
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor:
         if sites.words > 1 or not self.weight_fn.exponential:

@@ -12,7 +12,7 @@ from torch import Tensor
 from wsfast.engines.engine import Engine, value_and_gradient_of
 from wsfast.maps.measure import Measure
 from wsfast.perturbation.change import Change, Sites, edit
-from wsfast.search.objective import Objective, Small, of_each_word
+from wsfast.search.objective import Objective, Small, Turn, of_each_word
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Defined(Objective):
     lead: Tensor | None = None
     smoother: tuple[Defined, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
+    turning: Callable[[], Sequence[Turn]] | None = None
     within: Tensor | None = None  # (D, r): Δ is given by its r coordinates
 
     @property
@@ -62,6 +63,13 @@ class Defined(Objective):
 
     def leads(self) -> Tensor | None:
         return self.lead
+
+    def turns(self) -> Sequence[Turn]:
+        turns = () if self.turning is None else self.turning()
+        within = self.within
+        if within is None:
+            return turns
+        return [lambda delta, turn=turn: turn(delta @ within.mT) @ within for turn in turns]
 
     def smoothed(self) -> Sequence[Defined]:
         return self.smoother

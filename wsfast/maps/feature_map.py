@@ -19,7 +19,7 @@ from wsfast.engines.engine import Engine
 from wsfast.maps.defined import Defined
 from wsfast.maps.measure import Measure
 from wsfast.perturbation.change import Change, Sites, edit, resize
-from wsfast.search.objective import Objective
+from wsfast.search.objective import Objective, Turn
 from wsfast.search.search import Search
 
 
@@ -293,6 +293,7 @@ class PreparedText:
                 for smooth in self.map.smoothed()
             ),
             basis=partial(self.basis, measure, radius),
+            turning=partial(self.turns, sites, measure, radius),
         )
 
     def _plainly(self, sites: Sites, measure: Measure) -> Defined:
@@ -303,6 +304,10 @@ class PreparedText:
     def smooth(self, measure: Measure) -> bool:
         """Whether the measure is known to be smooth, and better searched with momentum."""
         return False
+
+    def turns(self, sites: Sites, measure: Measure, radius: float) -> Sequence[Turn]:
+        """See `Objective.turns`."""
+        return ()
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:
         """Where to start the search at `sites`, (1 or P, l, D); None: random starts alone."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from wsfast.engines.engine import Engine, Evaluator
+
+
+Turn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,13 @@ class Objective(ABC):
         """Directions (1 or P, l, D) to start from, before random ones."""
         return None
 
+    def turns(self) -> Sequence[Turn]:
+        """What makes of points (P, D) directions (P, D) to go on from, one after the other.
+
+        They lead to what steps do not find.
+        """
+        return ()
+
     def smoothed(self) -> Sequence[Objective]:
         """Objectives without the kinks of this one, the smoothest first; none for a smooth one.
 
@@ -183,6 +194,14 @@ class Together(_Like):
             [one.expand(count, -1, -1) for one, count in zip(known, self._counts, strict=True)]
         )
 
+    def turns(self) -> Sequence[Turn]:
+        each = zip(*[part.turns() for part in self._parts], strict=True)
+        return [partial(self._turned, turns) for turns in each]
+
+    def _turned(self, turns: Sequence[Turn], delta: Tensor) -> Tensor:
+        own = zip(turns, delta.split(self._counts), strict=True)
+        return torch.cat([turn(points) for turn, points in own])
+
     def smoothed(self) -> Sequence[Objective]:
         each = [part.smoothed() for part in self._parts]
         return [Together(alike) for alike in zip(*each, strict=True)]
@@ -238,6 +257,10 @@ class Scaled(_Like):
 
     def leads(self) -> Tensor | None:
         return self._own.leads()
+
+    def turns(self) -> Sequence[Turn]:
+        lengths = self._lengths.to(self.dtype)[:, None]
+        return [lambda delta, turn=turn: turn(delta * lengths) for turn in self._own.turns()]
 
     def smoothed(self) -> Sequence[Objective]:
         return [Scaled(one, self._lengths) for one in self._own.smoothed()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from wsfast.search.ascent import (
     explore,
     go_on,
 )
-from wsfast.search.objective import Objective
+from wsfast.search.objective import Objective, Turn
 from wsfast.search.options import SearchOptions
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
@@ -53,6 +55,11 @@ class Search:
         # Steps before the best start goes on alone, and of them those that tell the better half.
         self.explored = max(1, options.max_steps // 5)
         self.told = max(1, 2 * options.max_steps // 15)
+        # Where there are turns: steps of the starts, and after each of the turns.
+        self.turned = options.max_steps // 10
+
+    def _turns(self, objective: Objective) -> Sequence[Turn]:
+        return objective.turns() if self.turned > 0 else ()
 
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
@@ -72,14 +79,18 @@ class Search:
         `more` (P, l, D) are points to start from, in place of as many of the starts of its own, of
         which `own` are kept.
         """
-        directions = self._directions(objective)
+        turns = self._turns(objective)
+        # What turns lead to are starts too.
+        count = self.starts * objective.more_starts
+        directions = self._directions(objective, (count + 1) // 2 if turns else count)
         if more is not None:
             own = max(_LEAST, directions.shape[1] - more.shape[1]) if own is None else own
             directions = directions[:, :own]
         small = objective.small()
+        most = self.max_steps - (self.turned * (1 + len(turns)) if turns else self.explored)
         if small is None:
-            return self._run(directions, objective, self.max_steps - self.explored, more)
-        most = self.max_steps - self.explored
+            return self._run(directions, objective, most, more)
+        left = most
         if not small.lossless:
             most = min(self.max_steps // 3, most)
         inside = None if more is None else small.inside(more)
@@ -88,8 +99,7 @@ class Search:
         if small.lossless:
             return lifted, steps
         # As many for all, however long the slowest has taken: places do not depend on one another.
-        left = self.max_steps - self.explored - most
-        polished, further = ascend(objective, lifted, self.limits, left)
+        polished, further = ascend(objective, lifted, self.limits, left - most)
         return polished, steps + further
 
     def finish(
@@ -102,9 +112,8 @@ class Search:
         beyond = adam_on_sphere(objective, point.delta, limits, self.max_steps)
         return _better(point, beyond), taken + self.max_steps
 
-    def _directions(self, objective: Objective) -> Tensor:
-        """Where the starts point, (1 or P, s, D)."""
-        count = self.starts * objective.more_starts
+    def _directions(self, objective: Objective, count: int) -> Tensor:
+        """Where `count` starts point, (1 or P, s, D)."""
         like = torch.empty(0, dtype=objective.start_dtype, device=objective.device)
         directions = random_starts(count, objective.width, self.seed, like)[None]
         leads = objective.leads()
@@ -129,20 +138,37 @@ class Search:
             starts = torch.cat([starts, led], 1)
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
-        climb = Climb.start(starts, momentum=objective.momentum)
-        told = self.told if objective.momentum else 0
-        if told:
-            go_on(objective, climb, limits, told)
-            climb.best((climb.value.shape[1] + 1) // 2)
-        go_on(objective, climb, limits, self.explored - told)
-        climb.best(1)
+        climb, explored = self._explored(objective, starts)
         start = Point(climb.delta[:, 0], climb.value[:, 0])
         carried = climb if objective.momentum else None
         point, steps = ascend(objective, start, limits, steps_alone, carried)
         point = along_rays(objective, point, _RAY)
         if smoothed:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
-        return point, self.explored + steps
+        return point, explored + steps
+
+
+    def _explored(self, objective: Objective, starts: Tensor) -> tuple[Climb, int]:
+        """The best of some starts (P, s, D) and of what turns lead to, and the steps there."""
+        limits = self.limits
+        climb = Climb.start(starts, momentum=objective.momentum)
+        turns = self._turns(objective)
+        if turns:
+            go_on(objective, climb, limits, self.turned)
+            climb.best(1)
+            for turn in turns:
+                turned = on_sphere(turn(climb.delta[:, 0])[:, None], *limits.steps)
+                other = Climb.start(turned, momentum=objective.momentum)
+                go_on(objective, other, limits, self.turned)
+                climb.or_better(other)
+            return climb, self.turned * (1 + len(turns))
+        told = self.told if objective.momentum else 0
+        if told:
+            go_on(objective, climb, limits, told)
+            climb.best((climb.value.shape[1] + 1) // 2)
+        go_on(objective, climb, limits, self.explored - told)
+        climb.best(1)
+        return climb, self.explored
 
 
 def _better(one: Point, other: Point) -> Point:
