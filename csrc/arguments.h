@@ -185,6 +185,23 @@ struct BoundStep {
   T *at, *first, *second;         // (5, P, n)
 };
 
+constexpr std::int64_t kTurnCandidates = 128;
+
+// Turns of Delta by the queries of rows (wsfast/attention/turns.py), in place, under softmax.
+template <typename T>
+struct RowTurns {
+  std::int64_t positions, n, d, count;
+  std::int64_t candidates;  // of the second turn and further ones, at most kTurnCandidates
+  T step;
+  const T *logit, *a, *c2, *inv_b;  // (P, n); inv_b is 0 for dominated pairs
+  const T *directions, *lengths;    // (n, d) and (n), the queries: of length 1, and their lengths
+  const T *scores, *means;          // (n, n) directions with queries and with means
+  const T* words;                   // (P, n) the words with directions
+  const T* length;                  // (P) of Delta, above 0
+  T *t, *mean;                      // (P, n) Delta with queries and with means
+  T *u, *delta;                     // (P) and (P, d) Delta with its word, and Delta
+};
+
 // One accepted-or-refused step of the ascent for every row (docs/design.md, section 3).
 template <typename T>
 struct StepRows {

@@ -86,6 +86,18 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       },
       py::arg("state"), py::arg("points"), py::arg("threads"),
       py::call_guard<py::gil_scoped_release>());
+  using Turns = RowTurns<T>;
+  bind_fields<Cpu>(
+      m, "turn_rows" + suffix,
+      [](const Turns& turns, int threads) { Cpu::kernels<T>().turn_rows(turns, threads); },
+      field("positions", &Turns::positions), field("n", &Turns::n), field("d", &Turns::d),
+      field("count", &Turns::count), field("candidates", &Turns::candidates),
+      field("step", &Turns::step), field("logit", &Turns::logit), field("a", &Turns::a),
+      field("c2", &Turns::c2), field("inv_b", &Turns::inv_b),
+      field("directions", &Turns::directions), field("lengths", &Turns::lengths),
+      field("scores", &Turns::scores), field("means", &Turns::means), field("words", &Turns::words),
+      field("length", &Turns::length), field("t", &Turns::t), field("mean", &Turns::mean),
+      field("u", &Turns::u), field("delta", &Turns::delta));
   using Bound = BoundRows<T>;
   bind_fields<Cpu>(
       m, "bound_rows" + suffix,

@@ -80,9 +80,7 @@ struct AtNodes {
     g[m] = at.g, alpha[m] = at.alpha, t[m] = at.t, q[m] = at.q, slope[m] = at.slope;
     value[m] = at.value;
   }
-  WSFAST_FN AtNode<T> at(Index m) const {
-    return {g[m], alpha[m], t[m], q[m], slope[m], value[m]};
-  }
+  WSFAST_FN AtNode<T> at(Index m) const { return {g[m], alpha[m], t[m], q[m], slope[m], value[m]}; }
 };
 
 template <bool kRelu, bool kProof, typename T>

@@ -20,6 +20,7 @@ struct Kernels {
   void (*head_points)(const PositionState<T>&, const HeadPoints<T>&, int threads);
   std::int64_t (*head_work)(std::int64_t points, std::int64_t n, std::int64_t d_k, std::int64_t d,
                             std::int64_t r);
+  void (*turn_rows)(const RowTurns<T>&, int threads);
   void (*bound_rows)(const BoundRows<T>&, int threads);
   void (*bound_ball)(const BoundBall<T>&, int threads);
   void (*bound_step)(const BoundStep<T>&, int threads);

@@ -433,16 +433,30 @@ void take_step(const StepRows<T>& in, int threads) {
 #include "functional.inl"
 #include "heads.inl"
 #include "substitution.inl"
+#include "turns.inl"
 
 namespace wsfast {
 namespace {
 
 template <typename T>
 Kernels<T> table() {
-  return {all_finite<T>,        attention_rows<T>,  forward<false, T>,  forward<true, T>,
-          own_row<T>,           ascent_backward<T>, ascent_gradient<T>, functional_ascent<T>,
-          head_points<T>,       head_work<T>,       bound_rows<T>,      bound_ball<T>,
-          bound_step<T>,        take_step<T>,       centre_rows<T>,     candidate_attention<T>,
+  return {all_finite<T>,
+          attention_rows<T>,
+          forward<false, T>,
+          forward<true, T>,
+          own_row<T>,
+          ascent_backward<T>,
+          ascent_gradient<T>,
+          functional_ascent<T>,
+          head_points<T>,
+          head_work<T>,
+          turn_rows<T>,
+          bound_rows<T>,
+          bound_ball<T>,
+          bound_step<T>,
+          take_step<T>,
+          centre_rows<T>,
+          candidate_attention<T>,
           substitution_norms<T>};
 }
 

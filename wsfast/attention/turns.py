@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from wsfast.attention.closed_form import pair_change
 from wsfast.attention.state import BilinearState
 
-# How far a row's query turns Δ, in units of it, and how many rows do, one after the other.
+# How far a row's query turns Δ, in units of it, and how many rows do, one after the other: the best
+# of all, and then of those that were the best ones: an eighth, or so many.
 STEP, ROWS = 0.15, 5
+SHARE, LEAST = 8, 8
 
 # How far the score of the own row turns it.
 _OWN = 0.5
@@ -67,35 +68,69 @@ def turn_rows(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
     return torch.cat([_turned(state.select(p), _at(turns, p), delta[p]) for p in each])
 
 
+def candidates(n: int) -> int:
+    """Of how many rows the second and further turns are, of n."""
+    return min(n, max(LEAST, n // SHARE))
+
+
 def _at(turns: RowTurns, keep: Tensor) -> RowTurns:
     return turns._replace(words=turns.words[keep], inv_b=turns.inv_b[keep])
 
 
+class _Reached(NamedTuple):
+    """Where Δ is, at P positions, by its products."""
+
+    length: Tensor  # (P, 1)
+    t: Tensor  # (P, n) with the queries
+    mean: Tensor  # (P, n) with the means
+    u: Tensor  # (P, 1) with the word
+
+
 def _turned(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
     length = delta.norm(dim=1, keepdim=True).clamp(min=torch.finfo(delta.dtype).tiny)
-    t, mean = delta @ state.queries.mT, delta @ state.means.mT
-    u = (delta * state.word).sum(1, keepdim=True)
-    everyone = torch.arange(len(delta), device=delta.device)
-    for _ in range(ROWS):
-        # By s of its length, and back onto the sphere.
-        attention = pair_change(state, t[:, None]).alpha[:, 0]
-        s = torch.where(attention < 0.5, STEP, -STEP).to(delta.dtype)
-        back = (1 + 2 * s * t / (turns.lengths * length) + s * s).rsqrt()
-        by = back * s * length
-        alpha, q = pair_change(state, back[..., None] * t[:, None] + by[..., None] * turns.scores)
-        along = (back * u + by * turns.words)[..., None] - (
-            back[..., None] * mean[:, None] + by[..., None] * turns.means
+    at = _Reached(
+        length,
+        delta @ state.queries.mT,
+        delta @ state.means.mT,
+        (delta * state.word).sum(1, keepdim=True),
+    )
+    rows = torch.arange(state.n, device=delta.device).expand(len(delta), -1)
+    for count in range(ROWS):
+        change, back, by = _of_turns(state, turns, at, rows)
+        if count == 0:
+            rows = change.topk(candidates(state.n), 1).indices
+            change, back, by = (x.gather(1, rows) for x in (change, back, by))
+        best = change.argmax(1, keepdim=True)
+        row, back, by = (x.gather(1, best) for x in (rows, back, by))
+        one = row[:, 0]
+        at = at._replace(
+            t=back * at.t + by * turns.scores[one],
+            mean=back * at.mean + by * turns.means[one],
+            u=back * at.u + by * turns.words.gather(1, row),
         )
-        along = along * turns.inv_b[:, None]
-        change = q * (q * state.c2[:, None] + 2 * alpha * along) + alpha.square() * (
-            length.square()[..., None]
-        )
-        row = change.sum(-1).argmax(1)
-        back, by = back[everyone, row, None], by[everyone, row, None]
-        t, mean = back * t + by * turns.scores[row], back * mean + by * turns.means[row]
-        u = back * u + by * turns.words[everyone, row, None]
-        delta = back * delta + by * turns.directions[row]
+        delta = back * delta + by * turns.directions[one]
     return delta
+
+
+def _of_turns(
+    state: BilinearState, turns: RowTurns, at: _Reached, rows: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What turns by `rows` (P, k) lead to: Σ_j ‖δ_j‖², and Δ' = back Δ + by · direction."""
+    t = at.t.gather(1, rows)
+    logit = state.logit.gather(1, rows)
+    s = torch.where(logit + t < 0, STEP, -STEP).to(t.dtype)
+    back = (1 + 2 * s * t / (turns.lengths[rows] * at.length) + s * s).rsqrt()
+    by = back * s * at.length
+    along_word = back * at.u + by * turns.words.gather(1, rows)
+    wide_back, wide_by = back[..., None], by[..., None]
+    moved = wide_back * at.t[:, None] + wide_by * turns.scores[rows]
+    mean = wide_back * at.mean[:, None] + wide_by * turns.means[rows]
+    alpha = (state.logit[:, None] + moved).sigmoid()
+    q = alpha - state.a[:, None]
+    along = (along_word[..., None] - mean) * turns.inv_b[:, None]
+    length2 = at.length.square()[..., None]
+    change = q * (q * state.c2[:, None] + 2 * alpha * along) + alpha.square() * length2
+    return change.sum(-1), back, by
 
 
 def turn_own(state: BilinearState, delta: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from torch import Tensor
 from wsfast._interrupt import rows_at_once as interruptible
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import RowStatistics
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
+from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import Nodes, RowMaxima
@@ -64,6 +65,24 @@ class Cpu(Engine):
             super().take_step(climb, value, gradient, radius, balls)
         else:
             take_step(climb, value, gradient, radius)
+
+    def turn_rows(self, state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
+        length = delta.norm(dim=1).clamp(min=torch.finfo(delta.dtype).tiny)
+        of_turns = {name: x for name, x in turns._asdict().items() if name != "inv_b"}
+        given = of_turns | {
+            "logit": state.logit, "a": state.a, "c2": state.c2, "inv_b": turns.inv_b,
+            "length": length,
+        }  # fmt: skip
+        changed = {
+            "t": delta @ state.queries.mT,
+            "mean": delta @ state.means.mT,
+            "u": (delta * state.word).sum(1),
+            "delta": delta.clone(memory_format=torch.contiguous_format),
+        }
+        positions, d = delta.shape
+        size = {"positions": positions, "n": state.n, "d": d, "count": ROWS, "candidates": candidates(state.n)}
+        _launch("turn_rows", given, changed, step=STEP, **size)
+        return changed["delta"]
 
     def bound_rows(
         self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
@@ -165,7 +184,7 @@ class Cpu(Engine):
 def _launch(
     kernel: str, given: dict[str, Tensor], found: dict[str, Tensor], **numbers: float
 ) -> None:
-    """A kernel of the bound, on tensors of one floating dtype."""
+    """A kernel on tensors of one floating dtype."""
     held = {name: value.contiguous() for name, value in given.items()} | found
     like = next(iter(found.values()))
     addresses = {name: value.data_ptr() for name, value in held.items()}

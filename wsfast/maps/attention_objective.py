@@ -82,9 +82,9 @@ class AttentionObjective(Objective):
 
 
 def turns_of(state: BilinearState, engine: Engine) -> Sequence[Turn]:
-    """Turns of the changes that a state is of: towards its own row, and twice by others."""
+    """Turns of the changes that a state is of: towards its own row, and by others."""
     own = partial(turn_own, state)
     if state.n > MOST:
         return [own]
     by_rows = partial(engine.turn_rows, state, row_turns(state))
-    return [own, by_rows, by_rows]
+    return [own, by_rows, by_rows, own, by_rows]
