@@ -21,8 +21,9 @@ from wsfast.search.objective import Objective, Scaled, Together
 from wsfast.search.options import SearchOptions
 from wsfast.search.search import Search
 
-# A bound that is above what was found by this factor leaves room for a further search.
-_ROOM = 1.08
+# A bound that is above S, or above the S_i of its word, by these factors leaves room for a further
+# search.
+_ROOM, _ROOM_OF_WORD = 1.045, 1.15
 
 
 class WorstCase(NamedTuple):
@@ -253,8 +254,8 @@ def _bracketed(
     proved = text.bracket(sites, delta.double(), norm, radius * lengths)
     bar.update(len(sites) * text.work_of_place)
     found = WorstCase(per_word, delta, worst.steps, proved.upper / text.norm, proved.refined)
-    # Where S may be larger yet, or S_i by much.
-    room = (proved.upper > torch.minimum(norm.max(), _ROOM * norm)).nonzero()[:, 0]
+    reached = torch.minimum(_ROOM * norm.max(), _ROOM_OF_WORD * norm)
+    room = (proved.upper > reached).nonzero()[:, 0]
     if len(room) == 0:
         return found
     at = Sites(sites.at[room])
