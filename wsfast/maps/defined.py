@@ -66,10 +66,12 @@ class Defined(Objective):
 
     def turns(self) -> Sequence[Turn]:
         turns = () if self.turning is None else self.turning()
-        within = self.within
-        if within is None:
-            return turns
-        return [lambda delta, turn=turn: turn(delta @ within.mT) @ within for turn in turns]
+        return [partial(self._turned, turn) for turn in turns]
+
+    def _turned(self, turn: Turn, delta: Tensor) -> Tensor:
+        whole = delta if self.within is None else delta @ self.within.mT
+        turned = turn(whole.to(self.start_dtype)).to(delta.dtype)
+        return turned if self.within is None else turned @ self.within
 
     def smoothed(self) -> Sequence[Defined]:
         return self.smoother

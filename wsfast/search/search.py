@@ -80,9 +80,10 @@ class Search:
         which `own` are kept.
         """
         turns = self._turns(objective)
-        # What turns lead to are starts too.
         count = self.starts * objective.more_starts
-        directions = self._directions(objective, (count + 1) // 2 if turns else count)
+        if turns and objective.more_starts == 1:
+            count = (count + 1) // 2  # what turns lead to are starts too
+        directions = self._directions(objective, count)
         if more is not None:
             own = max(_LEAST, directions.shape[1] - more.shape[1]) if own is None else own
             directions = directions[:, :own]
