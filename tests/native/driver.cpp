@@ -235,6 +235,31 @@ std::vector<T> step(std::int64_t rows, std::int64_t d, int threads) {
   return delta;
 }
 
+// Delta and its products after some turns, in one vector.
+template <typename T>
+std::vector<T> turn_rows(std::int64_t positions, std::int64_t n, std::int64_t d, double size,
+                         int threads) {
+  Random random(static_cast<unsigned>(n * 59 + d));
+  const std::vector<T> logit = random.normals<T>(positions * n, size), a(positions * n, T(0.3)),
+                       c2(positions * n, T(2)), inv_b(positions * n, T(1)),
+                       directions = random.normals<T>(n * d, 0.1), lengths(n, T(2)),
+                       scores = random.normals<T>(n * n, size), means = random.normals<T>(n * n),
+                       words = random.normals<T>(positions * n), length(positions, T(3));
+  std::vector<T> t = random.normals<T>(positions * n, size), mean(positions * n, T(0.1)),
+                 u(positions, T(0.5)), delta = random.normals<T>(positions * d);
+  RowTurns<T> in{};
+  in.positions = positions, in.n = n, in.d = d, in.count = 4;
+  in.candidates = std::min<std::int64_t>(n, 1 + n / 4), in.step = T(0.15);
+  in.logit = logit.data(), in.a = a.data(), in.c2 = c2.data(), in.inv_b = inv_b.data();
+  in.directions = directions.data(), in.lengths = lengths.data(), in.scores = scores.data();
+  in.means = means.data(), in.words = words.data(), in.length = length.data();
+  in.t = t.data(), in.mean = mean.data(), in.u = u.data(), in.delta = delta.data();
+  table<T>().turn_rows(in, threads);
+  for (const auto* found : {&t, &mean, &u, &delta}) require_finite(*found, "a turn is not finite");
+  delta.insert(delta.end(), t.begin(), t.end());
+  return delta;
+}
+
 template <typename T>
 void same(const std::vector<T>& one, const std::vector<T>& two) {
   require(one == two, "the number of threads changes a result");
@@ -312,6 +337,9 @@ void every_kernel() {
   same(attention_weights(90000, 1), attention_weights(90000, 4));
   same(random_weights<T>(900, 129, 1), random_weights<T>(900, 129, 4));
   same(random_products<T>(900, 129, 2, 1), random_products<T>(900, 129, 2, 4));
+  for (const std::int64_t n : sizes)
+    for (const double size : {1e-3, 0.1, 1.0}) turn_rows<T>(1 + n / 2, n, 1 + n % 9, size, 1);
+  same(turn_rows<T>(61, 300, 19, 1, 1), turn_rows<T>(61, 300, 19, 1, 4));
   for (const std::int64_t d : sizes) step<T>(3, d, 1);
   same(step<T>(900, 129, 1), step<T>(900, 129, 4));
 }

@@ -103,3 +103,25 @@ def test_steps_are_bounded_and_counted():
     # And one more evaluation, along the ray.
     assert steps <= 10
     assert len(calls) == steps + 1
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_turns_lead_to_what_steps_do_not_find(turned):
+    """Two hills: all starts are on the lower one, and a turn goes over to the other."""
+    high, low = torch.eye(3, dtype=torch.float64)[:2]
+
+    def hills(delta):
+        along = torch.nn.functional.normalize(delta, dim=-1)
+        return 2 * (along @ high - 0.8).relu() + (along @ low + 1).square() / 8
+
+    class Hills(Of):
+        def leads(self):
+            return torch.stack([low, low - 0.1 * high])[None]
+
+        def turns(self):
+            return [lambda delta: high.expand_as(delta)] if turned else []
+
+    point, steps = search(3, starts=2).run(Hills(3, hills))
+    top = torch.nn.functional.normalize(point.delta[0], dim=0) @ (high if turned else low)
+    assert float(top) > 0.8
+    assert steps <= 60

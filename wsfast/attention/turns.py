@@ -118,7 +118,7 @@ def _of_turns(
     """What turns by `rows` (P, k) lead to: Σ_j ‖δ_j‖², and Δ' = back Δ + by · direction."""
     t = at.t.gather(1, rows)
     logit = state.logit.gather(1, rows)
-    s = torch.where(logit + t < 0, STEP, -STEP).to(t.dtype)
+    s = STEP * torch.where(logit + t < 0, 1.0, -1.0).to(t.dtype)
     back = (1 + 2 * s * t / (turns.lengths[rows] * at.length) + s * s).rsqrt()
     by = back * s * at.length
     along_word = back * at.u + by * turns.words.gather(1, rows)

@@ -80,7 +80,13 @@ class Cpu(Engine):
             "delta": delta.clone(memory_format=torch.contiguous_format),
         }
         positions, d = delta.shape
-        size = {"positions": positions, "n": state.n, "d": d, "count": ROWS, "candidates": candidates(state.n)}
+        size = {
+            "positions": positions,
+            "n": state.n,
+            "d": d,
+            "count": ROWS,
+            "candidates": candidates(state.n),
+        }
         _launch("turn_rows", given, changed, step=STEP, **size)
         return changed["delta"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.sites import BilinearSiteState
 from wsfast.attention.state import BilinearState
-from wsfast.attention.turns import MOST, row_turns, turn_own
+from wsfast.attention.turns import MOST, RowTurns, row_turns, turn_own
 from wsfast.engines.engine import Engine, Evaluator
 from wsfast.search.objective import Objective, Small, Turn, of_each_word
 
@@ -82,9 +82,24 @@ class AttentionObjective(Objective):
 
 
 def turns_of(state: BilinearState, engine: Engine) -> Sequence[Turn]:
-    """Turns of the changes that a state is of: towards its own row, and by others."""
-    own = partial(turn_own, state)
+    """Turns of the changes that a state is of: towards its own row, and by the other ones."""
     if state.n > MOST:
-        return [own]
-    by_rows = partial(engine.turn_rows, state, row_turns(state))
-    return [own, by_rows, by_rows, own, by_rows]
+        return [partial(turn_own, state)]
+    of = _Turns(state, engine)
+    return [of.own, of.by_rows, of.by_rows, of.own, of.by_rows]
+
+
+@dataclass(frozen=True)
+class _Turns:
+    state: BilinearState
+    engine: Engine
+
+    @cached_property
+    def _rows(self) -> RowTurns:
+        return row_turns(self.state)
+
+    def own(self, delta: Tensor) -> Tensor:
+        return turn_own(self.state, delta)
+
+    def by_rows(self, delta: Tensor) -> Tensor:
+        return self.engine.turn_rows(self.state, self._rows, delta)

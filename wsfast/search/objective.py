@@ -12,7 +12,6 @@ from torch import Tensor
 
 from wsfast.engines.engine import Engine, Evaluator
 
-
 Turn = Callable[[Tensor], Tensor]
 
 
@@ -259,8 +258,10 @@ class Scaled(_Like):
         return self._own.leads()
 
     def turns(self) -> Sequence[Turn]:
-        lengths = self._lengths.to(self.dtype)[:, None]
-        return [lambda delta, turn=turn: turn(delta * lengths) for turn in self._own.turns()]
+        return [partial(self._turned, turn) for turn in self._own.turns()]
+
+    def _turned(self, turn: Turn, delta: Tensor) -> Tensor:
+        return turn(delta * self._lengths.to(self.dtype)[:, None])
 
     def smoothed(self) -> Sequence[Objective]:
         return [Scaled(one, self._lengths) for one in self._own.smoothed()]

@@ -148,7 +148,6 @@ class Search:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
         return point, explored + steps
 
-
     def _explored(self, objective: Objective, starts: Tensor) -> tuple[Climb, int]:
         """The best of some starts (P, s, D) and of what turns lead to, and the steps there."""
         limits = self.limits
