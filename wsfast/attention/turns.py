@@ -98,7 +98,9 @@ def _turned(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
     for count in range(ROWS):
         change, back, by = _of_turns(state, turns, at, rows)
         if count == 0:
-            rows = change.topk(candidates(state.n), 1).indices
+            # Of equal ones the first, whatever evaluates them.
+            order = change.sort(dim=1, descending=True, stable=True).indices
+            rows = order[:, : candidates(state.n)]
             change, back, by = (x.gather(1, rows) for x in (change, back, by))
         best = change.argmax(1, keepdim=True)
         row, back, by = (x.gather(1, best) for x in (rows, back, by))

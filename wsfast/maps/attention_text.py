@@ -278,10 +278,14 @@ class AttentionText(ClosedFormText):
     def smooth(self, measure: Measure) -> bool:
         return self.weight_fn.exponential and not isinstance(measure, Functional)
 
-    def turns(self, sites: Sites, measure: Measure, radius: float) -> Sequence[Turn]:
+    def turns(
+        self, sites: Sites, measure: Measure, radius: float, within: Tensor | None
+    ) -> Sequence[Turn]:
         if sites.words > 1 or not self.smooth(measure):
             return ()
         state = self.in_dtype(self.state(sites.index), self.search_dtype(radius))
+        if within is not None:
+            state = state.project(within.to(state.word.dtype))
         return turns_of(state, self.engine)
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor:

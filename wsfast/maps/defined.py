@@ -32,7 +32,7 @@ class Defined(Objective):
     lead: Tensor | None = None
     smoother: tuple[Defined, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
-    turning: Callable[[], Sequence[Turn]] | None = None
+    turning: Callable[[Tensor | None], Sequence[Turn]] | None = None  # of Δ `within` a basis
     within: Tensor | None = None  # (D, r): Δ is given by its r coordinates
 
     @property
@@ -65,13 +65,11 @@ class Defined(Objective):
         return self.lead
 
     def turns(self) -> Sequence[Turn]:
-        turns = () if self.turning is None else self.turning()
+        turns = () if self.turning is None else self.turning(self.within)
         return [partial(self._turned, turn) for turn in turns]
 
     def _turned(self, turn: Turn, delta: Tensor) -> Tensor:
-        whole = delta if self.within is None else delta @ self.within.mT
-        turned = turn(whole.to(self.start_dtype)).to(delta.dtype)
-        return turned if self.within is None else turned @ self.within
+        return turn(delta.to(self.start_dtype)).to(delta.dtype)
 
     def smoothed(self) -> Sequence[Defined]:
         return self.smoother

@@ -305,8 +305,10 @@ class PreparedText:
         """Whether the measure is known to be smooth, and better searched with momentum."""
         return False
 
-    def turns(self, sites: Sites, measure: Measure, radius: float) -> Sequence[Turn]:
-        """See `Objective.turns`."""
+    def turns(
+        self, sites: Sites, measure: Measure, radius: float, within: Tensor | None
+    ) -> Sequence[Turn]:
+        """See `Objective.turns`; of coordinates in a basis (d, r), if there is one."""
         return ()
 
     def leads(self, sites: Sites, measure: Measure, radius: float) -> Tensor | None:

@@ -95,8 +95,9 @@ def raf_sensitivity(
     starts : int, default 4
         Points that the ascent starts from at each position: the direction that raises all scores at
         once, and random ones. For "softmax" half of them, and what leads from one choice of the
-        rows that attend the word to another: see docs/design.md, section 3. Four times as many for texts of n d ≤ 4,096 numbers, where the closed
-        form makes them cost next to nothing and they matter most.
+        rows that attend the word to another (docs/design.md, section 3). Four times as many for
+        texts of n d ≤ 4,096 numbers, where the closed form makes them cost next to nothing and
+        they matter most.
     max_steps : int, default 60
         Steps at most, per position. For "relu", whose objective has kinks, two and a half times as
         many in all.
