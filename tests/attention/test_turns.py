@@ -43,7 +43,7 @@ def test_the_first_turn_is_the_best_of_all(monkeypatch, n, d):
     state = state_of(n, d, scale=0.1)
     assert len(state.dominated_row) == 0
     delta = changes(state)
-    turned = TORCH.turn_rows(state, turns.row_turns(state), delta)
+    turned = TORCH.turn_rows(turns.row_turns(state), delta)
     directions = torch.nn.functional.normalize(state.queries, dim=1)
     attends = (state.logit + delta @ state.queries.mT).sigmoid() >= 0.5
     s = torch.where(attends, -turns.STEP, turns.STEP) * d**0.5
@@ -58,7 +58,7 @@ def test_further_turns_change_the_other_rows_more(causal):
     """Of random Δ, which are no maxima: more by each turn, and the length stays."""
     state = state_of(24, 32, causal=causal)
     delta = changes(state)
-    turned = TORCH.turn_rows(state, turns.row_turns(state), delta)
+    turned = TORCH.turn_rows(turns.row_turns(state), delta)
     assert turns.ROWS > 1
     torch.testing.assert_close(turned.norm(dim=1), delta.norm(dim=1))
     gain = others(state, turned[:, None]) / others(state, delta[:, None])
@@ -77,7 +77,7 @@ def test_kernel(level, n, d, scale, dtype):
     state = state.to(dtype, state.bilinear.to(dtype))
     delta = changes(state).to(dtype)
     by = turns.row_turns(state)
-    native, plain = (engine.turn_rows(state, by, delta) for engine in (CPU, TORCH))
+    native, plain = (engine.turn_rows(by, delta) for engine in (CPU, TORCH))
     if dtype == torch.float64:
         torch.testing.assert_close(native, plain, rtol=1e-9, atol=1e-9)
     else:  # two turns may be as good as each other
@@ -89,9 +89,9 @@ def test_kernel(level, n, d, scale, dtype):
 def test_a_part_of_the_positions_turns_alike(monkeypatch):
     state = state_of(12, 16)
     delta, by = changes(state), turns.row_turns(state)
-    whole = TORCH.turn_rows(state, by, delta)
+    whole = TORCH.turn_rows(by, delta)
     monkeypatch.setattr(turns, "_NUMBERS", 3 * 12**2)
-    torch.testing.assert_close(TORCH.turn_rows(state, by, delta), whole)
+    torch.testing.assert_close(TORCH.turn_rows(by, delta), whole)
 
 
 def test_the_own_row_turns_towards_its_word():

@@ -28,13 +28,20 @@ _NUMBERS = 1 << 20  # evaluated together
 
 
 class RowTurns(NamedTuple):
-    """What turning Δ by the query of one row does to all of them."""
+    """What turning Δ by the query of one row does to all of them, at P positions."""
 
+    queries: Tensor  # (n, d)
+    phi: Tensor  # (n, d) φ
     directions: Tensor  # (n, d) the queries, of length 1
     lengths: Tensor  # (n,) theirs; 1 for none
     scores: Tensor  # (n, n) of each direction with every query
     means: Tensor  # (n, n) and with every φ_j
-    words: Tensor  # (P, n) x_i with each direction
+    word: Tensor  # (P, d) x_i
+    words: Tensor  # (P, n) and with each direction
+    # Of `PositionState`, (P, n).
+    logit: Tensor
+    a: Tensor
+    c2: Tensor
     # (P, n) 1/b; 0 for dominated pairs, of which another mean is needed: this is where the search
     # goes, and not what it finds.
     inv_b: Tensor
@@ -47,25 +54,31 @@ def row_turns(state: BilinearState) -> RowTurns:
     directions = state.queries / lengths[:, None]
     dominated = state.dominated_position, state.dominated_row
     return RowTurns(
+        queries=state.queries,
+        phi=state.means,
         directions=directions,
         lengths=lengths,
         scores=directions @ state.queries.mT,
         means=directions @ state.means.mT,
+        word=state.word,
         words=state.word @ directions.mT,
+        logit=state.logit,
+        a=state.a,
+        c2=state.c2,
         inv_b=state.inv_b.index_put(dominated, state.inv_b.new_zeros(())),
     )
 
 
-def turn_rows(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
+def turn_rows(turns: RowTurns, delta: Tensor) -> Tensor:
     """Δ (P, d), turned by what changes the other rows the most, `ROWS` times.
 
     A turn goes towards the query of a row that does not attend the word much, and away from that of
     one that does; Δ keeps its length. Of all of them the one is taken that leads to the largest
     Σ ‖δ_j‖² over the rows j ≠ i, whether it is larger than before or not.
     """
-    at_once = max(1, _NUMBERS // state.n**2)
-    each = torch.arange(len(delta), device=delta.device).split(at_once)
-    return torch.cat([_turned(state.select(p), _at(turns, p), delta[p]) for p in each])
+    at_once = max(1, _NUMBERS // len(turns.queries) ** 2)
+    each = [slice(first, first + at_once) for first in range(0, len(delta), at_once)]
+    return torch.cat([_turned(_at(turns, some), delta[some]) for some in each])
 
 
 def candidates(n: int) -> int:
@@ -73,8 +86,9 @@ def candidates(n: int) -> int:
     return min(n, max(LEAST, n // SHARE))
 
 
-def _at(turns: RowTurns, keep: Tensor) -> RowTurns:
-    return turns._replace(words=turns.words[keep], inv_b=turns.inv_b[keep])
+def _at(turns: RowTurns, some: slice) -> RowTurns:
+    names = ("word", "words", "logit", "a", "c2", "inv_b")
+    return turns._replace(**{name: getattr(turns, name)[some] for name in names})
 
 
 class _Reached(NamedTuple):
@@ -86,21 +100,22 @@ class _Reached(NamedTuple):
     u: Tensor  # (P, 1) with the word
 
 
-def _turned(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
+def _turned(turns: RowTurns, delta: Tensor) -> Tensor:
     length = delta.norm(dim=1, keepdim=True).clamp(min=torch.finfo(delta.dtype).tiny)
     at = _Reached(
         length,
-        delta @ state.queries.mT,
-        delta @ state.means.mT,
-        (delta * state.word).sum(1, keepdim=True),
+        delta @ turns.queries.mT,
+        delta @ turns.phi.mT,
+        (delta * turns.word).sum(1, keepdim=True),
     )
-    rows = torch.arange(state.n, device=delta.device).expand(len(delta), -1)
+    n = len(turns.queries)
+    rows = torch.arange(n, device=delta.device).expand(len(delta), -1)
     for count in range(ROWS):
-        change, back, by = _of_turns(state, turns, at, rows)
+        change, back, by = _of_turns(turns, at, rows)
         if count == 0:
             # Of equal ones the first, whatever evaluates them.
             order = change.sort(dim=1, descending=True, stable=True).indices
-            rows = order[:, : candidates(state.n)]
+            rows = order[:, : candidates(n)]
             change, back, by = (x.gather(1, rows) for x in (change, back, by))
         best = change.argmax(1, keepdim=True)
         row, back, by = (x.gather(1, best) for x in (rows, back, by))
@@ -114,12 +129,10 @@ def _turned(state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
     return delta
 
 
-def _of_turns(
-    state: BilinearState, turns: RowTurns, at: _Reached, rows: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _of_turns(turns: RowTurns, at: _Reached, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What turns by `rows` (P, k) lead to: Σ_j ‖δ_j‖², and Δ' = back Δ + by · direction."""
     t = at.t.gather(1, rows)
-    logit = state.logit.gather(1, rows)
+    logit = turns.logit.gather(1, rows)
     s = STEP * torch.where(logit + t < 0, 1.0, -1.0).to(t.dtype)
     back = (1 + 2 * s * t / (turns.lengths[rows] * at.length) + s * s).rsqrt()
     by = back * s * at.length
@@ -127,11 +140,11 @@ def _of_turns(
     wide_back, wide_by = back[..., None], by[..., None]
     moved = wide_back * at.t[:, None] + wide_by * turns.scores[rows]
     mean = wide_back * at.mean[:, None] + wide_by * turns.means[rows]
-    alpha = (state.logit[:, None] + moved).sigmoid()
-    q = alpha - state.a[:, None]
+    alpha = (turns.logit[:, None] + moved).sigmoid()
+    q = alpha - turns.a[:, None]
     along = (along_word[..., None] - mean) * turns.inv_b[:, None]
     length2 = at.length.square()[..., None]
-    change = q * (q * state.c2[:, None] + 2 * alpha * along) + alpha.square() * length2
+    change = q * (q * turns.c2[:, None] + 2 * alpha * along) + alpha.square() * length2
     return change.sum(-1), back, by
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from wsfast._interrupt import rows_at_once as interruptible
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import RowStatistics
-from wsfast.attention.state import BilinearState, PositionState
+from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
 from wsfast.attention.weight_fn import WeightFn
@@ -66,28 +66,21 @@ class Cpu(Engine):
         else:
             take_step(climb, value, gradient, radius)
 
-    def turn_rows(self, state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
-        length = delta.norm(dim=1).clamp(min=torch.finfo(delta.dtype).tiny)
-        of_turns = {name: x for name, x in turns._asdict().items() if name != "inv_b"}
-        given = of_turns | {
-            "logit": state.logit, "a": state.a, "c2": state.c2, "inv_b": turns.inv_b,
-            "length": length,
-        }  # fmt: skip
+    def turn_rows(self, turns: RowTurns, delta: Tensor) -> Tensor:
+        given: dict[str, Tensor] = turns._asdict()
+        queries, phi, word = (given.pop(name) for name in ("queries", "phi", "word"))
+        given["length"] = delta.norm(dim=1).clamp(min=torch.finfo(delta.dtype).tiny)
         changed = {
-            "t": delta @ state.queries.mT,
-            "mean": delta @ state.means.mT,
-            "u": (delta * state.word).sum(1),
+            "t": delta @ queries.mT,
+            "mean": delta @ phi.mT,
+            "u": (delta * word).sum(1),
             "delta": delta.clone(memory_format=torch.contiguous_format),
         }
-        positions, d = delta.shape
-        size = {
-            "positions": positions,
-            "n": state.n,
-            "d": d,
-            "count": ROWS,
-            "candidates": candidates(state.n),
-        }
-        _launch("turn_rows", given, changed, step=STEP, **size)
+        (positions, d), n = delta.shape, len(queries)
+        size = {"positions": positions, "n": n, "d": d}
+        _launch(
+            "turn_rows", given, changed, **size, step=STEP, count=ROWS, candidates=candidates(n)
+        )
         return changed["delta"]
 
     def bound_rows(

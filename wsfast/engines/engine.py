@@ -19,7 +19,7 @@ from wsfast.attention.core import Core
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import Rows, RowStatistics, attend_by_tiles, left_top_out, rows_of
 from wsfast.attention.sites import SiteState
-from wsfast.attention.state import BilinearState, PositionState
+from wsfast.attention.state import PositionState
 from wsfast.attention.substitution import Squares, SubstitutionState
 from wsfast.attention.substitution_tiles import TorchTiles
 from wsfast.attention.turns import RowTurns, turn_rows
@@ -233,9 +233,9 @@ class Engine:
         moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
         climb.trial = torch.where(norm > 0, moved, delta).flatten(-2)
 
-    def turn_rows(self, state: BilinearState, turns: RowTurns, delta: Tensor) -> Tensor:
+    def turn_rows(self, turns: RowTurns, delta: Tensor) -> Tensor:
         """See `turns.turn_rows`."""
-        return turn_rows(state, turns, delta)
+        return turn_rows(turns, delta)
 
     def bound_rows(
         self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool

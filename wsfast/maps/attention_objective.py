@@ -102,4 +102,4 @@ class _Turns:
         return turn_own(self.state, delta)
 
     def by_rows(self, delta: Tensor) -> Tensor:
-        return self.engine.turn_rows(self.state, self._rows, delta)
+        return self.engine.turn_rows(self._rows, delta)
