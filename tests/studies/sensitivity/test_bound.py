@@ -22,15 +22,18 @@ def bounded(text=X, weights=W, **options) -> SensitivityResult:
 
 
 def close(one: SensitivityResult, other: SensitivityResult) -> None:
-    """S and its bound agree well; those of other positions too."""
+    """S and its bound agree well; those of other positions too, but for one that may end at another
+    optimum of many: the starts that the proof gives are rounded otherwise.
+    """
     for name, limit in (
         ("value", 1e-3),
         ("upper_value", 2e-3),
-        ("per_word", 0.02),
         ("upper", 0.05),
     ):
         a, b = getattr(one, name), getattr(other, name)
         torch.testing.assert_close(a, b, rtol=limit, atol=0, equal_nan=True)
+    apart = ~torch.isclose(one.per_word, other.per_word, rtol=0.02, atol=0, equal_nan=True)
+    assert int(apart.sum()) <= 1
 
 
 # -- what is promised ------------------------------------------------------------------------------
