@@ -8,8 +8,6 @@ from torch import Tensor
 from wsfast._interrupt import rows_at_once as interruptible
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import RowStatistics
-from wsfast.attention.state import PositionState
-from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
@@ -19,10 +17,10 @@ from wsfast.bound.multipliers import DECAY, Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
-from wsfast.engines.ascent_kernels import NativeFunctional, native_evaluator, take_step
-from wsfast.engines.engine import Climb, Engine, Evaluator, RandomPlane, _row_bytes
+from wsfast.engines.ascent_kernels import NativeFunctional
+from wsfast.engines.engine import Evaluator, RandomPlane
 from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
-from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.engines.native import Native
 
 # What `bound_rows` is given of the pairs.
 _OF_PAIRS = (
@@ -34,10 +32,8 @@ _OF_PAIRS = (
 _FEW = 4
 
 
-class Cpu(Engine):
+class Cpu(Native):
     """Kernels of the module `_cpu`."""
-
-    backend = "native"
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
         return by_tiles(X.contiguous(), queries, given.weight_fn, given.mask, causal=given.causal)
@@ -45,26 +41,8 @@ class Cpu(Engine):
     def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
         return attention_statistics_(scores, weight_fn), scores
 
-    def squared_norms(
-        self, state: PositionState, delta: Tensor, *, own: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        if own and (kernels := native_evaluator(state, delta.shape[1])) is not None:
-            return kernels.squared_norms(delta)
-        return super().squared_norms(state, delta, own=own)  # kernels sum over all rows alone
-
-    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
-        return native_evaluator(state, starts, moves) or super().norms(state, starts, moves)
-
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)
-
-    def take_step(
-        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
-    ) -> None:
-        if balls > 1:
-            super().take_step(climb, value, gradient, radius, balls)
-        else:
-            take_step(climb, value, gradient, radius)
 
     def turn_rows(self, turns: RowTurns, delta: Tensor) -> Tensor:
         given: dict[str, Tensor] = turns._asdict()
@@ -153,11 +131,6 @@ class Cpu(Engine):
             unbias2=1 / (1 - DECAY[1] ** step.number),
         )
 
-    def tiles(
-        self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
-    ) -> NativeTiles:
-        return NativeTiles(state, columns, workspace)
-
     def fill_random(self, out: Tensor, plane: RandomPlane, first: int) -> None:
         for block in out.split(_random_rows(out.shape[1])):
             size = {"first_row": first, "rows": len(block), "cols": block.shape[1]}
@@ -175,9 +148,6 @@ class Cpu(Engine):
             part = {"first_row": first, "rows": min(at_once, k - first)}
             _random("product", z, plane, **size, **part, x=x.data_ptr(), z=z.data_ptr())
         return True
-
-    def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
-        return _row_bytes(n, d)
 
 
 def _launch(

@@ -5,23 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from wsfast.attention.core import Core, HeadCore
-from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import Attended, Rows, rows_of
 from wsfast.attention.state import HeadState, PositionState
-from wsfast.attention.turns import RowTurns
-from wsfast.bound.ball import SmoothBall
-from wsfast.bound.certificate import Nodes, RowMaxima
-from wsfast.bound.form import Form, Multipliers
-from wsfast.bound.multipliers import Path, Slopes, Step
-from wsfast.bound.pairs import Pairs
-from wsfast.bound.shape import Shape
-from wsfast.engines.cpu import Cpu
-from wsfast.engines.engine import TORCH, Evaluator, RandomPlane
+from wsfast.engines.engine import TORCH, Evaluator
 from wsfast.engines.features import FeatureOptions, fused_features, fused_text
+from wsfast.engines.native import Native
 
 
-class Cuda(Cpu):
-    """Kernels of the module `_cuda`; PyTorch's operations where it has none."""
+class Cuda(Native):
+    """Kernels of the module `_cuda`."""
 
     waits = False
 
@@ -56,37 +48,6 @@ class Cuda(Cpu):
         if isinstance(state, HeadState):
             return TORCH.norms(state, starts, moves)
         return super().norms(state, starts, moves)
-
-    def turn_rows(self, turns: RowTurns, delta: Tensor) -> Tensor:
-        return TORCH.turn_rows(turns, delta)
-
-    def bound_rows(
-        self, pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof: bool
-    ) -> RowMaxima:
-        return TORCH.bound_rows(pairs, shape, by, grid, proof=proof)
-
-    def bound_ball(
-        self,
-        index: Tensor,
-        shape: Shape,
-        form: Form,
-        lam: Tensor,
-        smooth: Tensor,
-        radius: Tensor,
-    ) -> SmoothBall:
-        return TORCH.bound_ball(index, shape, form, lam, smooth, radius)
-
-    def bound_step(self, pairs: Pairs, path: Path, slopes: Slopes, step: Step) -> None:
-        TORCH.bound_step(pairs, path, slopes, step)
-
-    def functional(self, state: FunctionalState, starts: int) -> Evaluator:
-        return TORCH.functional(state, starts)
-
-    def fill_random(self, out: Tensor, plane: RandomPlane, first: int) -> None:
-        TORCH.fill_random(out, plane, first)
-
-    def random_product(self, z: Tensor, plane: RandomPlane, words: Tensor) -> bool:
-        return False
 
 
 CUDA = Cuda()

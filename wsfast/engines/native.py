@@ -1,0 +1,43 @@
+"""What the compiled kernels of the CPU and of CUDA have in common."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from wsfast.attention.state import PositionState
+from wsfast.attention.substitution import SubstitutionState
+from wsfast.engines.ascent_kernels import native_evaluator, take_step
+from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
+from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+
+
+class Native(Engine):
+    """Kernels that both modules have; PyTorch's operations for all else."""
+
+    backend = "native"
+
+    def squared_norms(
+        self, state: PositionState, delta: Tensor, *, own: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        if own and (kernels := native_evaluator(state, delta.shape[1])) is not None:
+            return kernels.squared_norms(delta)
+        return super().squared_norms(state, delta, own=own)  # kernels sum over all rows alone
+
+    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
+        return native_evaluator(state, starts, moves) or super().norms(state, starts, moves)
+
+    def take_step(
+        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
+    ) -> None:
+        if balls > 1:
+            super().take_step(climb, value, gradient, radius, balls)
+        else:
+            take_step(climb, value, gradient, radius)
+
+    def tiles(
+        self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
+    ) -> NativeTiles:
+        return NativeTiles(state, columns, workspace)
+
+    def bytes_of_point(self, n: int, d: int, *, smoothed: bool) -> int:
+        return _row_bytes(n, d)
