@@ -23,7 +23,7 @@ _SHAPES = [
     (10, 64), (16, 128), (20, 192), (32, 256), (32, 384), (50, 384), (64, 384), (100, 384),
     (10, 768), (64, 768), (100, 768), (128, 384),
 ]  # fmt: skip
-_SHAPES_OF_BOUND = [(10, 64), (20, 192), (50, 384), (100, 768), (128, 384)]
+SHAPES_OF_BOUND = [(10, 64), (20, 192), (50, 384), (100, 768), (128, 384)]
 _TOKENS = (10, 16, 24, 32, 48, 64, 96, 128)
 _REVIEWS = (3, 15_000)  # numbers of a bad and of a good one that are long enough
 
@@ -53,7 +53,7 @@ def gaussian() -> Iterator[Case]:
 
 def of_bound() -> Iterator[Case]:
     """Normal words that the bound is held against, beside those above."""
-    for n, d in _SHAPES_OF_BOUND:
+    for n, d in SHAPES_OF_BOUND:
         for seed in (3, 4, 5):
             yield normal_text(n, d, seed)
 

@@ -13,9 +13,7 @@ from .inputs import text_and_weights
 from .measure import Baseline, Row
 
 # What U / S is asked to be, the median over the texts of a shape, S the best known.
-NEAR = {
-    (10, 64): 1.10, (20, 192): 1.08, (50, 384): 1.08, (100, 768): 1.08, (128, 384): 1.16,
-}  # fmt: skip
+NEAR = dict(zip(search_quality.SHAPES_OF_BOUND, (1.10, 1.08, 1.08, 1.08, 1.16), strict=True))
 NEAR_REVIEWS = 1.05
 SEEDS = 5  # texts of each shape
 

@@ -22,6 +22,7 @@ SHARE, LEAST = 8, 8
 _OWN = 0.5
 
 # Texts of more rows are not turned by them: n² numbers of a text are met at each position.
+# An eighth of so many is kTurnCandidates of csrc/arguments.h.
 MOST = 1024
 
 _NUMBERS = 1 << 20  # evaluated together
@@ -154,7 +155,11 @@ def turn_own(state: BilinearState, delta: Tensor) -> Tensor:
     The score S_ii moves by slope·Δ + ½ Δ·BΔ.
     """
     slope = state.queries[state.index] + state.keys[state.index]
-    turned: Tensor = normalize(delta, dim=1) + _OWN * (
-        normalize(slope, dim=1) + normalize(delta @ state.bilinear, dim=1)
-    )
+    return towards_own(delta, slope, state.bilinear, _OWN)
+
+
+def towards_own(delta: Tensor, slope: Tensor, bilinear: Tensor, share: float) -> Tensor:
+    """The direction of Δ (P, d), and so much of what raises slope·Δ + ½ Δ·BΔ."""
+    rising = normalize(slope, dim=1) + normalize(delta @ bilinear, dim=1)
+    turned: Tensor = normalize(delta, dim=1) + share * rising
     return turned

@@ -19,6 +19,7 @@ from wsfast.attention.sites import BilinearSiteState, LeftOut, SiteState, prepar
 from wsfast.attention.state import BilinearState, PositionState, prepare_positions
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.substitution import prepare as prepare_substitution
+from wsfast.attention.turns import towards_own
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.engines.engine import Engine, Tiles
@@ -270,9 +271,8 @@ class AttentionText(ClosedFormText):
         # As they are, and turned towards an own row that its word alone attends.
         B = self.weights.bilinear(relaxed.dtype)
         straight = torch.nn.functional.normalize(relaxed, dim=-1)
-        own = self.X[sites.index].to(relaxed.dtype)
-        turns = [torch.nn.functional.normalize(by @ B, dim=-1) for by in (own, straight)]
-        turned = torch.nn.functional.normalize(straight + OWN_TURN * (turns[0] + turns[1]), dim=-1)
+        slope = self.X[sites.index].to(relaxed.dtype) @ B
+        turned = torch.nn.functional.normalize(towards_own(straight, slope, B, OWN_TURN), dim=-1)
         return torch.stack([straight, turned], 1)
 
     def smooth(self, measure: Measure) -> bool:

@@ -58,9 +58,6 @@ class Search:
         # Where there are turns: steps of the starts, and after each of the turns.
         self.turned = options.max_steps // 10
 
-    def _turns(self, objective: Objective) -> Sequence[Turn]:
-        return objective.turns() if self.turned > 0 else ()
-
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
 
@@ -79,7 +76,9 @@ class Search:
         `more` (P, l, D) are points to start from, in place of as many of the starts of its own, of
         which `own` are kept.
         """
-        turns = self._turns(objective)
+        small = objective.small()
+        searched = objective if small is None else small.objective
+        turns = searched.turns() if self.turned > 0 else ()
         count = self.starts * objective.more_starts
         if turns and objective.more_starts == 1:
             count = (count + 1) // 2  # what turns lead to are starts too
@@ -87,15 +86,14 @@ class Search:
         if more is not None:
             own = max(_LEAST, directions.shape[1] - more.shape[1]) if own is None else own
             directions = directions[:, :own]
-        small = objective.small()
         most = self.max_steps - (self.turned * (1 + len(turns)) if turns else self.explored)
         if small is None:
-            return self._run(directions, objective, most, more)
+            return self._run(directions, objective, turns, most, more)
         left = most
         if not small.lossless:
             most = min(self.max_steps // 3, most)
         inside = None if more is None else small.inside(more)
-        point, steps = self._run(small.inside(directions), small.objective, most, inside)
+        point, steps = self._run(small.inside(directions), searched, turns, most, inside)
         lifted = Point(small.lifted(point.delta), point.value)
         if small.lossless:
             return lifted, steps
@@ -125,7 +123,12 @@ class Search:
         return directions.to(objective.dtype)
 
     def _run(
-        self, directions: Tensor, objective: Objective, steps_alone: int, more: Tensor | None
+        self,
+        directions: Tensor,
+        objective: Objective,
+        turns: Sequence[Turn],
+        steps_alone: int,
+        more: Tensor | None,
     ) -> tuple[Point, int]:
         limits = self.limits
         starts = on_sphere(directions, *limits.steps).expand(objective.places, -1, -1)
@@ -139,7 +142,7 @@ class Search:
             starts = torch.cat([starts, led], 1)
         if starts.shape[-1] <= 2:
             starts = torch.cat([starts, _best_on_grid(objective, limits.radius, starts)], 1)
-        climb, explored = self._explored(objective, starts)
+        climb, explored = self._explored(objective, starts, turns)
         start = Point(climb.delta[:, 0], climb.value[:, 0])
         carried = climb if objective.momentum else None
         point, steps = ascend(objective, start, limits, steps_alone, carried)
@@ -148,11 +151,12 @@ class Search:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
         return point, explored + steps
 
-    def _explored(self, objective: Objective, starts: Tensor) -> tuple[Climb, int]:
+    def _explored(
+        self, objective: Objective, starts: Tensor, turns: Sequence[Turn]
+    ) -> tuple[Climb, int]:
         """The best of some starts (P, s, D) and of what turns lead to, and the steps there."""
         limits = self.limits
         climb = Climb.start(starts, momentum=objective.momentum)
-        turns = self._turns(objective)
         if turns:
             go_on(objective, climb, limits, self.turned)
             climb.best(1)

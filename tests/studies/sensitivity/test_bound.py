@@ -21,9 +21,10 @@ def bounded(text=X, weights=W, **options) -> SensitivityResult:
     return raf_sensitivity(text, weights, bound=True, **options)
 
 
-def close(one: SensitivityResult, other: SensitivityResult) -> None:
-    """S and its bound agree well; those of other positions too, but for one that may end at another
-    optimum of many: the starts that the proof gives are rounded otherwise.
+def close(one: SensitivityResult, other: SensitivityResult, *, apart: int = 0) -> None:
+    """S and its bound agree well; those of other positions too, but for so many S_i.
+
+    They may end at another optimum of many: the starts that the proof gives are rounded otherwise.
     """
     for name, limit in (
         ("value", 1e-3),
@@ -32,8 +33,8 @@ def close(one: SensitivityResult, other: SensitivityResult) -> None:
     ):
         a, b = getattr(one, name), getattr(other, name)
         torch.testing.assert_close(a, b, rtol=limit, atol=0, equal_nan=True)
-    apart = ~torch.isclose(one.per_word, other.per_word, rtol=0.02, atol=0, equal_nan=True)
-    assert int(apart.sum()) <= 1
+    near = torch.isclose(one.per_word, other.per_word, rtol=0.02, atol=0, equal_nan=True)
+    assert int((~near).sum()) <= apart
 
 
 # -- what is promised ------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def test_memory_budget_changes_nothing(backend, weight_fn):
     """But for rounding, which the steps of the multipliers, and of a climb, may enlarge."""
     whole = bounded(weight_fn=weight_fn, backend=backend)
     parts = bounded(weight_fn=weight_fn, backend=backend, memory_budget=20_000)
-    close(parts, whole)
+    close(parts, whole, apart=1 if weight_fn == "relu" else 0)
 
 
 @backends
