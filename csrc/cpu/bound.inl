@@ -71,6 +71,8 @@ WSFAST_FN T between(const BoundPair<T>& pair, const AtNode<T>& at0, const AtNode
 
 constexpr Index kNodes = 64;  // worked on together
 
+constexpr double kWide = 3.0;  // as WIDE of wsfast/bound/grid.py
+
 // What a pair has at some nodes, and at the one after them.
 template <typename T>
 struct AtNodes {
@@ -83,14 +85,51 @@ struct AtNodes {
   WSFAST_FN AtNode<T> at(Index m) const { return {g[m], alpha[m], t[m], q[m], slope[m], value[m]}; }
 };
 
+// How many of ascending nodes are at most x.
+template <typename T>
+Index nodes_up_to(const T* node, Index count, T x) {
+  Index low = 0;
+  while (count > 0) {
+    const Index half = count / 2;
+    const bool below = node[low + half] <= x;
+    low += below ? half + 1 : 0;
+    count = below ? count - half - 1 : half;
+  }
+  return low;
+}
+
+// Those of a narrow pair, `Nodes.of` of wsfast/bound/grid.py: between, and 0 of ReLU.
+template <bool kRelu, typename T>
+void own_nodes(const BoundPair<T>& pair, Index first, Index count, Index nodes, T* node,
+               T* node_alpha) {
+  const T low = pair.low, high = pair.high;
+  const T middle = kRelu && low < T(0) && high > T(0) ? T(0) : T(0.5) * (low + high);
+  const Index half = nodes / 2;  // an odd number of them
+#pragma omp simd
+  for (Index m = 0; m < count; ++m) {
+    const T share = static_cast<T>(first + m - half) / static_cast<T>(half);
+    const T g = middle + share * (share < T(0) ? middle - low : high - middle);
+    const T weight = larger(g, T(0));
+    node[m] = first + m == 0 ? low : first + m == nodes - 1 ? high : g;
+    node_alpha[m] = kRelu ? weight / (1 + weight) : T(1) / (1 + exp_of(-g));
+  }
+}
+
 template <bool kRelu, bool kProof, typename T>
 void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
-  T values[kNodes];
+  T values[kNodes], own_node[kNodes + 1], own_alpha[kNodes + 1];
   T best = T(kMinusInfinity), where = T(0);
-  const Index places = kProof ? in.nodes - 1 : in.nodes;  // intervals or nodes
-  for (Index first = 0; first < places; first += kNodes) {
-    const Index count = smaller(kNodes, places - first);
+  const bool narrow = pair.high - pair.low < T(kWide);
+  const Index from = narrow ? 0 : nodes_up_to(in.node, in.nodes, pair.low) - 1;
+  const Index last = narrow ? in.nodes - 1 : nodes_up_to(in.node, in.nodes - 1, pair.high);
+  const Index end = kProof ? last : last + 1;  // of the intervals or nodes
+  for (Index first = from; first < end; first += kNodes) {
+    const Index count = smaller(kNodes, end - first);
     const T *node = in.node + first, *alpha = in.node_alpha + first;
+    if (narrow) {
+      own_nodes<kRelu>(pair, first, kProof ? count + 1 : count, in.nodes, own_node, own_alpha);
+      node = own_node, alpha = own_alpha;
+    }
     if constexpr (kProof) {
       AtNodes<T> nodes;
 #pragma omp simd

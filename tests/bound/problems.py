@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.bound.certificate import EPS, Nodes, nodes
+from wsfast.bound.certificate import EPS
 from wsfast.bound.form import Multipliers, admissible, form_of
+from wsfast.bound.grid import Nodes, nodes
 from wsfast.bound.multipliers import Descent
 from wsfast.bound.pairs import Pairs, pairs_of
 from wsfast.bound.shape import Shape, shape_of

@@ -7,7 +7,7 @@ import torch
 from bound.problems import COARSE, Problem, normals, problem
 
 from wsfast.bound.bracket import upper_bounds
-from wsfast.bound.certificate import nodes
+from wsfast.bound.grid import nodes
 from wsfast.bound.form import Multipliers, admissible, form_of
 from wsfast.bound.multipliers import Slopes, Step
 from wsfast.bound.pairs import ALONE, DOMINATED, NEUTRAL, PLAIN

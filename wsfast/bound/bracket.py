@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.bound.certificate import certified, nodes
+from wsfast.bound.certificate import certified
 from wsfast.bound.form import admissible
+from wsfast.bound.grid import nodes
 from wsfast.bound.multipliers import Descent, Kernels
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape

@@ -63,7 +63,8 @@ import torch
 from torch import Tensor
 
 from wsfast.bound.form import Form, Multipliers, form_of
-from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs, attention
+from wsfast.bound.grid import Nodes
+from wsfast.bound.pairs import ALONE, NEUTRAL, PLAIN, Pairs
 from wsfast.bound.shape import Shape
 
 EPS = torch.finfo(torch.float64).eps
@@ -71,17 +72,8 @@ _SURE = 1e-8  # λ is more than large enough by this share of it
 
 _NUMBERS = 1 << 20  # evaluated together
 
-_WIDE = 3.0  # pairs that move by less get a finer grid
-
 # Shares by which λ grows until K surely is positive definite.
 _GROW = (*[5e-7] * 2, *[5e-4] * 20, *[0.2] * 400)
-
-
-class Nodes(NamedTuple):
-    """A grid of the log-odds or, for ReLU, of g: ascending, and the attention there."""
-
-    at: Tensor  # (G,)
-    alpha: Tensor  # (G,)
 
 
 class RowMaxima(NamedTuple):
@@ -92,28 +84,6 @@ class RowMaxima(NamedTuple):
     t: Tensor
     u: Tensor
     p: Tensor
-
-
-def nodes(pairs: Pairs, step: float, growth: float) -> Nodes:
-    """Nodes from the lowest to the highest that a pair can reach, `step` apart where α bends.
-
-    Nearer to one another where pairs move by little.
-    """
-    moved = pairs.kind < ALONE
-    far, wide = 1.0, 1.0
-    if bool(moved.any()):
-        far = max(far, float(torch.maximum(pairs.low.abs(), pairs.high.abs())[moved].max()))
-        wide = float((pairs.high - pairs.low)[moved].median())
-    # α of ReLU bends next to 0 alone, where g is of the order of 1.
-    step, dense = (0.2 * step, 2.0) if pairs.relu else (step, 7.0)
-    step *= min(1.0, max(wide / _WIDE, 0.05))
-    at = [k * step for k in range(int(dense / step) + 1)]
-    while at[-1] < far * (1 + 1e-9):
-        at.append(at[-1] + step)
-        step *= growth
-    half = torch.tensor(at, dtype=torch.float64, device=pairs.low.device)
-    both = torch.cat([-half[1:].flip(0), half])
-    return Nodes(both, attention(both, relu=pairs.relu))
 
 
 def row_maxima(
@@ -137,8 +107,7 @@ def _of_some(pairs: Pairs, shape: Shape, by: Multipliers, grid: Nodes, *, proof:
     # Of other pairs than plain ones the worst p' is taken.
     omega = torch.where(kind == PLAIN, kappa_i * shape.theta, 0.0)
     alone = (kind == ALONE)[..., None]
-    g = grid.at.clamp(pairs.low[..., None], pairs.high[..., None])
-    alpha = grid.alpha.clamp(pairs.alpha_low[..., None], pairs.alpha_high[..., None])
+    g, alpha = grid.of(pairs)
     # Attention that is 0 or 1, whatever t: at the first node and at all others.
     steps = torch.ones_like(grid.at).index_fill(0, pairs.index.new_zeros(1), 0.0)
     alpha = torch.where(alone, steps, alpha)

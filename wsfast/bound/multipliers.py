@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from wsfast.bound.ball import SmoothBall
-from wsfast.bound.certificate import Nodes, RowMaxima
+from wsfast.bound.certificate import RowMaxima
 from wsfast.bound.form import LEAST, Form, Multipliers, admissible, form_of
+from wsfast.bound.grid import Nodes
 from wsfast.bound.pairs import NEUTRAL, Pairs
 from wsfast.bound.shape import Shape
 
@@ -167,7 +168,7 @@ class Descent:
         u = torch.maximum((z * delta).sum(1, keepdim=True), 0.1 * reach)
         u = torch.where(u > tiny, u, 1.0)  # a word that is the mean itself
         rising = by_u.clamp(min=0)
-        usual = torch.maximum(rising.mean(1, keepdim=True), 0.02 * unit)
+        usual = torch.maximum(rising.mean(1, keepdim=True), 0.02 * unit / u)
         lam = ((t * by_t).sum(1, keepdim=True) + rising.sum(1, keepdim=True) * u) / 2
         lam = torch.maximum(lam, 0.05 * unit)
         largest = float(shape.eigenvalues[-1])
@@ -179,7 +180,7 @@ class Descent:
         size = torch.cat([turn, usual, usual / u, turn / u, usual], 1).mT.contiguous()
         start = _allowed(pairs, torch.stack(at))
         none = torch.zeros_like(start)
-        self.path = Path(start, none, none.clone(), size, (1e-4 * self._unit).clamp(min=LEAST))
+        self.path = Path(start, none, none.clone(), size, (1e-4 * unit / u.square())[:, 0].clamp(min=LEAST))
         self._kappa, self._kappa_size = kappa[:, 0], by_form[:, 0]
         self._lam = lam[:, 0]
 

@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 
 from wsfast.attention.core import NEVER
-from wsfast.attention.state import (
-    BilinearState,
-    HeadState,
-    PositionState,
-    squared_distances,
-)
+from wsfast.attention.state import BilinearState, HeadState
+from wsfast.bound.own_row import near, two_points
 
 # What a pair is: any; one whose row gives word i more than half of its attention; one of a ReLU
 # row without other words, whose attention is 0 or 1; one that no change moves.
@@ -29,8 +25,6 @@ _OF_POSITIONS = (
 _ROUNDED = 1 + 1e-12  # norms are
 
 _BEYOND = 1e100  # of scores in units of the other weights
-
-_FAR = 50.0  # beyond, scores move too far for anything to be said of the own row
 
 
 @dataclass(frozen=True)
@@ -174,14 +168,15 @@ def pairs_of(
     low, high = low.clamp(-_BEYOND, _BEYOND), high.clamp(-_BEYOND, _BEYOND)
     reach_u = radius * reach_u
 
-    others, own = (x / unit**2 for x in _own_row(state))
+    others, own = (x / unit**2 for x in two_points(state))
     own = own + radius.square()
     # What is known to stay small needs no word of its own: the second point is below the first.
-    near = _near(state, radii, by_key, moves) / unit**2
-    small = near < torch.maximum(others, own)
-    others = torch.where(small, near, others).masked_fill(beyond, torch.inf)
+    known = torch.maximum(others, own)
+    least = near(state, radii, known * unit**2, moves) / unit**2
+    small = least < known
+    others = torch.where(small, least, others).masked_fill(beyond, torch.inf)
     at_own = reach_p.gather(1, index[:, None])[:, 0]
-    own = torch.where(small, near - 2 * (reach_u + at_own) - 1, own)
+    own = torch.where(small, least - 2 * (reach_u + at_own) - 1, own)
     return Pairs(
         index=index,
         relu=relu,
@@ -209,74 +204,3 @@ def pairs_of(
         off=off,
         unit=unit,
     )
-
-
-def _own_row(state: PositionState) -> tuple[Tensor, Tensor]:
-    """The largest ‖x_l - φ_i‖², l ≠ i, and ‖x_i - φ_i‖², (P,) each."""
-    phi = state.means[state.index]
-    far = squared_distances(phi, state.words)
-    far = far.masked_fill(state.own_logit[:, : state.n] <= NEVER / 2, 0.0)
-    others = far.scatter(1, state.index[:, None], 0.0).amax(1)
-    if not state.weight_fn.exponential or state.own_logit.shape[1] > state.n:
-        # All weights may vanish, or a sink take them: then nothing is left of the row.
-        others = torch.maximum(others, phi.square().sum(-1))
-    return others, (state.word - phi).square().sum(-1)
-
-
-def _near(
-    state: BilinearState | HeadState, radii: Tensor, by_key: Tensor | None, moves: Tensor | None
-) -> Tensor:
-    """A bound (P,) of the squared change of the own row, good where its scores hardly move.
-
-    Less the mean of the keys, Σ a_l r_l = 0 for the moves r_l of its scores but for what the own
-    word adds, e: the sum of a_l exp r_l is at least exp(-a_i e), and the change of the row is
-
-        Σ a_l (exp r_l - 1) (x_l - φ_i) / Σ a_l exp r_l + P_i u⃗,
-
-    of which the part linear in r is the covariance of keys and words.
-    """
-    if not state.weight_fn.exponential:
-        return torch.full_like(radii, torch.inf)
-    queries, keys = state.queries, state.keys
-    if by_key is None or moves is None:
-        assert isinstance(state, BilinearState)
-        product, size = 0.5 * state.bilinear.norm(), radii
-    else:
-        d_k = keys.shape[1]
-        by_query = moves[:, -d_k:].mT
-        product = (by_key.mT @ by_query).norm()
-        size = radii * torch.linalg.matrix_norm(moves[:, d_k : d_k + state.d], 2)
-        queries, keys = queries @ by_key, keys @ torch.linalg.qr(by_query.mT).R.mT
-    n, i = state.n, state.index[:, None]
-    a, phi = state.own_a[:, :n], state.means[state.index]
-    mean = a @ keys
-    extra = (queries[state.index].norm(dim=1) + product * radii) * radii
-    far = squared_distances(phi, state.words).clamp(min=0).sqrt()
-    reach = squared_distances(mean, keys).clamp(min=0).sqrt() * radii[:, None]
-    most = reach.scatter_add(1, i, extra[:, None])
-    curved = (a * far * (most.clamp(max=_FAR).exp() - 1 - reach)).sum(1)
-    if state.own_a.shape[1] > n:  # a sink has the key 0 and the value 0
-        of_sink = mean.norm(dim=1) * radii
-        most = torch.cat([most, of_sink[:, None]], 1)
-        curved += (
-            state.own_a[:, n] * phi.norm(dim=1) * (of_sink.clamp(max=_FAR).exp() - 1 - of_sink)
-        )
-    own, factor = a.gather(1, i)[:, 0], most.gather(1, i)[:, 0]
-    shrunk = (own * extra).clamp(max=_FAR).exp()
-    weight = (own * factor.clamp(max=_FAR).exp() * shrunk).clamp(max=1)
-    straight = radii * _covariance(a, state.words, phi, keys, mean)
-    total: Tensor = shrunk * (straight + curved) + weight * size
-    return torch.where(most.amax(1) < _FAR, total.square() * (1 + 1e-9), torch.inf)
-
-
-def _covariance(a: Tensor, words: Tensor, phi: Tensor, keys: Tensor, mean: Tensor) -> Tensor:
-    """No less than the norms (P,) of the covariances of words and keys under weights a (P, n)."""
-    if words.shape[1] * keys.shape[1] <= len(words) ** 2:
-        both = (words.mT * a[:, None]) @ keys - phi[:, :, None] * mean[:, None]
-        found: Tensor = torch.linalg.matrix_norm(both, 2)
-        return found
-    # Its Frobenius norm, by inner products.
-    square = ((a @ ((words @ words.mT) * (keys @ keys.mT))) * a).sum(1)
-    cross = (a * (phi @ words.mT) * (mean @ keys.mT)).sum(1)
-    size = square + phi.square().sum(1) * mean.square().sum(1)
-    return (size - 2 * cross + 1e-12 * size).clamp(min=0).sqrt()

@@ -11,8 +11,9 @@ from wsfast.attention.rows import RowStatistics
 from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
-from wsfast.bound.certificate import Nodes, RowMaxima
+from wsfast.bound.certificate import RowMaxima
 from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.grid import Nodes
 from wsfast.bound.multipliers import DECAY, Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape

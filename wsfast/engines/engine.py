@@ -26,8 +26,9 @@ from wsfast.attention.turns import RowTurns, turn_rows
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound import ball, certificate, multipliers
 from wsfast.bound.ball import SmoothBall
-from wsfast.bound.certificate import Nodes, RowMaxima
+from wsfast.bound.certificate import RowMaxima
 from wsfast.bound.form import Form, Multipliers
+from wsfast.bound.grid import Nodes
 from wsfast.bound.multipliers import Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
