@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.bound.bracket import COARSE, FINE
 from wsfast.bound.certificate import EPS
 from wsfast.bound.form import Multipliers, admissible, form_of
 from wsfast.bound.grid import Nodes, nodes
@@ -19,9 +20,6 @@ from wsfast.bound.shape import Shape, shape_of
 from wsfast.engines.engine import TORCH, Engine
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_text import AttentionMap, AttentionText
-
-FINE, COARSE = (0.1, 1.08), (0.5, 1.3)
-"""Grids of a proof and of the search, as the package has them."""
 
 
 def normals(*shape: int, seed: int) -> Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bound.problems import COARSE, Problem, normals, problem
+from bound.problems import Problem, normals, problem
 
-from wsfast.bound.bracket import upper_bounds
-from wsfast.bound.grid import nodes
+from wsfast.bound.bracket import COARSE, upper_bounds
 from wsfast.bound.form import Multipliers, admissible, form_of
+from wsfast.bound.grid import nodes
 from wsfast.bound.multipliers import Slopes, Step
 from wsfast.bound.pairs import ALONE, DOMINATED, NEUTRAL, PLAIN
 from wsfast.engines.cpu import CPU
@@ -25,7 +25,10 @@ SIZES = [(1, 1), (1, 4), (2, 1), (2, 2), (3, 2), (5, 3), (8, 7), (9, 16), (12, 1
 def some(n: int, d: int, relu: bool) -> Problem:
     """One that has pairs of every kind that there are at this size, among all its positions."""
     kind = ["even", "uneven"][n % 2]
-    return problem(n, d, n + d, kind=kind, size=4.0, relu=relu, causal=n % 3 == 0, most=n)
+    radius = [1.0, 0.02][d % 2]  # pairs that move by little have nodes of their own
+    return problem(
+        n, d, n + d, kind=kind, size=4.0, radius=radius, relu=relu, causal=n % 3 == 0, most=n
+    )
 
 
 def start(case: Problem):

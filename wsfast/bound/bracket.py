@@ -19,7 +19,7 @@ from wsfast.bound.shape import Shape
 _FIRST, _MORE, _ALL, _WORTH = 12, 4, 96, 1.045
 
 # Grids of the log-odds, step and growth: where multipliers are sought, and of the proof.
-_COARSE, _FINE = (1.0, 1.6), (0.1, 1.08)
+COARSE, FINE = (1.0, 1.6), (0.1, 1.08)
 
 BYTES_OF_PAIR = 600
 """That the bound of a pair takes at most."""
@@ -41,7 +41,7 @@ def upper_bounds(
     `largest` is the largest squared norm found in the whole text: bounds that are near it, or
     below, are not refined.
     """
-    coarse, fine = nodes(pairs, *_COARSE), nodes(pairs, *_FINE)
+    coarse, fine = nodes(pairs, *COARSE), nodes(pairs, *FINE)
     descent = Descent(pairs, shape, delta, coarse, _ALL, kernels)
     descent.go_on(_FIRST)
     part, left = descent, torch.arange(len(pairs.index), device=pairs.index.device)

@@ -180,7 +180,8 @@ class Descent:
         size = torch.cat([turn, usual, usual / u, turn / u, usual], 1).mT.contiguous()
         start = _allowed(pairs, torch.stack(at))
         none = torch.zeros_like(start)
-        self.path = Path(start, none, none.clone(), size, (1e-4 * unit / u.square())[:, 0].clamp(min=LEAST))
+        least = (1e-4 * unit / u.square())[:, 0].clamp(min=LEAST)
+        self.path = Path(start, none, none.clone(), size, least)
         self._kappa, self._kappa_size = kappa[:, 0], by_form[:, 0]
         self._lam = lam[:, 0]
 

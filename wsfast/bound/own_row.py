@@ -69,17 +69,23 @@ class _Norms(NamedTuple):
     keys: Tensor  # r √a_l (k_l - k̄)
     both: Tensor  # r C, C = Σ a_l (x_l - φ⁻)(k_l - k̄)ᵀ
     straight: Tensor  # r ((1 - P) C + P (1 - P) (x_i - φ⁻) ξᵀ), P the attention to the own word
-    bend: Tensor  # r² Bilinear: what ξ·Δ leaves of the move of its log-odds
+    bend: Tensor  # r² ½B
+
+
+class _Text(NamedTuple):
+    """What a row is a mean of: coordinates, whose inner products are all that counts."""
+
+    words: Tensor  # (m, .) x_l, and 0 of a sink
+    keys: Tensor  # (m, .) k_l, likewise
+    bilinear: Tensor  # ½B: the score of the own word moves by (k_i + y_i)·Δ + Δ·½BΔ
 
 
 class _Row(NamedTuple):
-    """Own rows, without their words."""
+    """Rows of P words that change, without these."""
 
-    words: Tensor  # (m, .) coordinates of x_l, and of a sink
-    keys: Tensor  # (m, .) of r k_l for r = 1
-    xi: Tensor  # (P, .) of ξ = k_i + y_i - k̄
-    bilinear: Tensor
-    index: Tensor  # (P,)
+    text: _Text
+    xi: Tensor  # (P, .) ξ = k_i + y_i - k̄
+    places: Tensor  # (P,) of the words
     radii: Tensor  # (P,)
     size: Tensor  # (P,) of u⃗
     a: Tensor  # (P, m), 0 for the own word
@@ -89,12 +95,11 @@ class _Row(NamedTuple):
     mean: Tensor  # (P, .)
     reach: Tensor  # (P, m) r ‖k_l - k̄‖, 0 for what the row does not see
     far: Tensor  # (P, m) ‖x_l - φ⁻‖
+    alone: Tensor  # (P,) whether it sees no other word
 
     def select(self, keep: Tensor) -> _Row:
         """The positions numbered `keep`."""
-        whole = self.words, self.keys, self.bilinear
-        shared = [any(x is one for one in whole) for x in self]
-        return _Row(*(x if same else x[keep] for x, same in zip(self, shared, strict=True)))
+        return _Row(self.text, *(x[keep] for x in self[1:]))
 
     @property
     def spread(self) -> Tensor:
@@ -108,12 +113,12 @@ class _Row(NamedTuple):
 
     @property
     def away(self) -> Tensor:
-        """‖x_i - φ⁻‖."""
-        return (self.words[self.index] - self.phi).norm(dim=1)
+        """x_i - φ⁻, (P, .)."""
+        return self.text.words[self.places] - self.phi
 
     def change(self, by: _Norms) -> Tensor:
         """The largest ‖δ_i‖ (P,): the smaller of two bounds, near and farther from Δ = 0."""
-        own, left, size, away = self.own, self.left, self.size, self.away
+        own, left, size, away = self.own, self.left, self.size, self.away.norm(dim=1)
         most = self.reach.amax(1)
         rho = most.clamp(1e-3, _FAR)
         curve = (rho.expm1() - rho) / rho.square()
@@ -137,19 +142,21 @@ class _Row(NamedTuple):
         shares = torch.stack([own, high, low])
         farther = (1 - shares) * moved + (shares - own).abs() * away + shares * size
         least = torch.minimum(first, farther.amax(0))
-        return torch.where((most < _FAR) & (left > 1e-200), least, torch.inf)
+        least = torch.where((most < _FAR) & (left > 1e-200), least, torch.inf)
+        return torch.where(self.alone, size, least)
 
     def norms(self) -> _Norms:
-        """No less than the norms, and close to them."""
-        m = self.a.shape[1]
-        bend = self.radii.square() * largest(self.bilinear @ self.bilinear.mT).sqrt()
-        rounding = _ROUNDED * m * (self.spread * self.spread_keys).sqrt()
+        """No less than the norms, and close to them where rows are not long."""
+        m, bilinear = self.a.shape[1], self.text.bilinear
+        bend = self.radii.square() * largest(bilinear @ bilinear.mT).sqrt()
         if m > _DEAR:
             return self._of_all_words(bend)
-        at_once = max(1, _NUMBERS // (4 * m * max(m, self.words.shape[1], self.keys.shape[1])))
+        rounding = _ROUNDED * m * (self.spread * self.spread_keys).sqrt()
+        widest = max(m, self.text.words.shape[1], self.text.keys.shape[1])
+        at_once = max(1, _NUMBERS // (4 * m * widest))
         each = [
             self.select(keep)._own_norms()
-            for keep in torch.arange(len(self.index), device=self.a.device).split(at_once)
+            for keep in torch.arange(len(self.places), device=self.a.device).split(at_once)
         ]
         words, keys, both, straight = (torch.cat(column) for column in zip(*each, strict=True))
         return _Norms(words, keys, both + rounding, straight + rounding, bend)
@@ -157,24 +164,20 @@ class _Row(NamedTuple):
     def _own_norms(self) -> list[Tensor]:
         """Those of the matrices, of some positions."""
         root, r = self.a.sqrt()[:, :, None], self.radii[:, None, None]
-        words = root * (self.words - self.phi[:, None])
-        keys = r * root * (self.keys - self.mean[:, None])
+        words = root * (self.text.words - self.phi[:, None])
+        keys = r * root * (self.text.keys - self.mean[:, None])
         both = words.mT @ keys
-        away = (self.words[self.index] - self.phi)[:, :, None]
-        straight = both + self.own[:, None, None] * away * (r * self.xi[:, None])
-        straight = self.left[:, None, None] * straight
+        by_own = self.own[:, None, None] * self.away[:, :, None] * (r * self.xi[:, None])
+        straight = self.left[:, None, None] * (both + by_own)
         return [_norm(x) for x in (words, keys, both, straight)]
 
     def _of_all_words(self, bend: Tensor) -> _Norms:
-        most = self.a.amax(1)
-        words, keys = (
-            (most * largest(rows.mT @ rows)).sqrt()
-            for rows in (self.words - self.words.mean(0), self.keys - self.keys.mean(0))
-        )
+        most = self.a.amax(1).sqrt()
+        words, keys = (most * _norm(rows - rows.mean(0)) for rows in self.text[:2])
         words = torch.minimum(words, self.spread.sqrt())
         keys = torch.minimum(self.radii * keys, self.spread_keys.sqrt())
-        turned = self.own * self.away * self.radii * self.xi.norm(dim=1)
-        return _Norms(words, keys, words * keys, self.left * (words * keys + turned), bend)
+        by_own = self.own * self.away.norm(dim=1) * self.radii * self.xi.norm(dim=1)
+        return _Norms(words, keys, words * keys, self.left * (words * keys + by_own), bend)
 
 
 def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None) -> _Row:
@@ -189,7 +192,6 @@ def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | Non
         bilinear = by_key @ by_query.mT
         size = radii * torch.linalg.matrix_norm(moves[:, d_k : d_k + state.d], 2)
         queries, keys = queries @ by_key.mT, keys @ by_query.mT
-    # Inner products are all that counts.
     words = _coordinates(words)
     keys, queries = _coordinates(torch.cat([keys, queries])).split(n)
     own_keys, i = (keys + queries)[state.index], state.index[:, None]
@@ -207,11 +209,9 @@ def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | Non
     )
     reach = (radii[:, None] * reach).masked_fill(~seen, 0.0).scatter(1, i, 0.0)
     return _Row(
-        words=words,
-        keys=keys,
+        text=_Text(words, keys, bilinear),
         xi=own_keys - mean,
-        bilinear=bilinear,
-        index=state.index,
+        places=state.index,
         radii=radii,
         size=size,
         a=a,
@@ -221,6 +221,7 @@ def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | Non
         mean=mean,
         reach=reach,
         far=far,
+        alone=seen.sum(1) == seen.gather(1, i)[:, 0],
     )
 
 
@@ -233,8 +234,8 @@ def _coordinates(rows: Tensor) -> Tensor:
 
 
 def _norm(matrices: Tensor) -> Tensor:
-    """No less than the largest singular values of matrices (P, k, l), (P,)."""
-    wide = matrices.shape[1] < matrices.shape[2]
+    """No less than the largest singular values of matrices (..., k, l)."""
+    wide = matrices.shape[-2] < matrices.shape[-1]
     return largest(matrices @ matrices.mT if wide else matrices.mT @ matrices).sqrt()
 
 

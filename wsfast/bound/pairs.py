@@ -171,7 +171,8 @@ def pairs_of(
     others, own = (x / unit**2 for x in two_points(state))
     own = own + radius.square()
     # What is known to stay small needs no word of its own: the second point is below the first.
-    known = torch.maximum(others, own)
+    # A bound that does not depend on Δ is preferred even where it is a little larger.
+    known = 1.01 * torch.maximum(others, own)
     least = near(state, radii, known * unit**2, moves) / unit**2
     small = least < known
     others = torch.where(small, least, others).masked_fill(beyond, torch.inf)

@@ -90,6 +90,13 @@ def test_how_near_it_is():
     assert bounded(text, weights).ratio <= 1.12
 
 
+@pytest.mark.parametrize("radius", [1e-4, 1e-2, 0.1])
+def test_how_near_it_is_where_words_hardly_move(radius):
+    """1.45 to 1.51 when this was written."""
+    text, weights = random_text(20, 192, 0)
+    assert bounded(text, weights, radius=radius).ratio <= 1.6
+
+
 def test_bounds_of_others_than_the_worst_are_enough():
     """Positions that took all steps are told; no bound of another is needed for S."""
     result = bounded()
