@@ -34,6 +34,10 @@ class Multipliers(NamedTuple):
     kappa: Tensor
     lam: Tensor
 
+    def to(self, dtype: torch.dtype) -> Multipliers:
+        """The same in `dtype`."""
+        return Multipliers(*(value.to(dtype) for value in self))
+
     def select(self, keep: Tensor) -> Multipliers:
         """Those of the positions numbered `keep`."""
         return Multipliers(*(value[keep] for value in self))

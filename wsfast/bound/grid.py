@@ -19,6 +19,10 @@ class Nodes(NamedTuple):
     at: Tensor  # (G,)
     alpha: Tensor  # (G,)
 
+    def to(self, dtype: torch.dtype) -> Nodes:
+        """The same in `dtype`."""
+        return Nodes(self.at.to(dtype), self.alpha.to(dtype))
+
     def of(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """The nodes of each pair and the attention there, (P, n, G), from its lowest on.
 

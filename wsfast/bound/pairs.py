@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wsfast.attention.core import NEVER
-from wsfast.attention.state import BilinearState, HeadState
+from wsfast.attention.state import BilinearState, HeadState, reals
 from wsfast.bound.own_row import near, two_points
 
 # What a pair is: any; one whose row gives word i more than half of its attention; one of a ReLU
@@ -101,6 +101,10 @@ class Pairs:
         """The positions numbered `keep` alone."""
         given: dict[str, Any] = {name: getattr(self, name)[keep] for name in _OF_POSITIONS}
         return replace(self, **given)
+
+    def to(self, dtype: torch.dtype) -> Pairs:
+        """The same with its real tensors in `dtype`."""
+        return replace(self, **reals(self, dtype))
 
     def attention(self, t: Tensor) -> Tensor:
         """α (P, n) for changes t (P, n) of the scores."""

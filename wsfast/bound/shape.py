@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from wsfast.attention.state import reals
 from wsfast.bound.pairs import Pairs
 
 # Share of the form that is of the means.
@@ -47,6 +48,10 @@ class Shape:
     off_scores: float
     off_means: float
     off_words: float
+
+    def to(self, dtype: torch.dtype) -> Shape:
+        """The same with its tensors in `dtype`."""
+        return replace(self, **reals(self, dtype))
 
 
 def shape_of(pairs: Pairs) -> Shape:
