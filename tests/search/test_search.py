@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from wsfast import _inputs
-from wsfast.engines.engine import TORCH, value_and_gradient_of
+from wsfast.engines.engine import TORCH, Climb, value_and_gradient_of
 from wsfast.search.objective import Objective
 from wsfast.search.options import search_options
 from wsfast.search.search import Search
@@ -124,3 +126,55 @@ def test_turns_lead_to_what_steps_do_not_find(turned):
     top = torch.nn.functional.normalize(point.delta[0], dim=0) @ (high if turned else low)
     assert float(top) > 0.8
     assert steps <= 60
+
+
+class Turned(Objective):
+    """Places whose turns lead to values that are written down, (P, t); no step leads anywhere."""
+
+    width, dtype, device, momentum = 3, torch.float64, torch.device("cpu"), True
+
+    def __init__(self, values, made, at, engine=TORCH):
+        self.values, self.made, self.at, self.engine = values, made, at, engine
+
+    places = property(lambda self: len(self.at))
+
+    def evaluator(self, starts):
+        return self
+
+    def select(self, keep):
+        return Turned(self.values, self.made, self.at[keep], self.engine)
+
+    def turns(self):
+        return [partial(self.turn, number) for number in range(self.values.shape[1])]
+
+    def turn(self, number, delta):
+        for place, value in zip(self.at.tolist(), delta[:, 0].tolist(), strict=True):
+            self.made[place].append(value)
+        x = self.values[self.at, number] / 2
+        return torch.stack([x, (1 - x * x).sqrt(), 0 * x], 1)
+
+    def value_and_gradient(self, delta):
+        return delta[..., 0].clone(), torch.zeros_like(delta)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_turns_end_where_two_in_a_row_raise_nothing(waits):
+    """At each place by itself, whatever becomes of the others."""
+    values = [
+        [1.1, 1.2, 1.3, 1.4, 1.5],
+        [0.5, 0.5, 1.9, 1.9, 1.9],  # the third is not made
+        [0.5, 1.1, 0.5, 0.5, 1.9],  # the fifth is not
+        [1.1, 0.5, 1.2, 0.5, 1.3],
+        [0.5, 1.001, 1.9, 1.9, 1.9],  # a thousandth is nothing
+    ]
+    engine = type("Engine", (type(TORCH),), {"waits": waits})()
+    made = [[] for _ in values]
+    every = Turned(torch.tensor(values, dtype=torch.float64), made, torch.arange(5), engine)
+    start = torch.tensor([1.0, 3**0.5, 0.0], dtype=torch.float64).expand(5, 1, 3)
+    climb = Climb.start(start)
+    climb.value[:] = 1.0
+    assert search(3)._turn(every, climb, every.turns()) == 5
+    assert climb.value[:, 0].tolist() == pytest.approx([1.5, 1.0, 1.1, 1.3, 1.001])
+    torch.testing.assert_close(climb.delta[..., 0], climb.value)
+    if waits:  # else all are carried along
+        assert [len(values) for values in made] == [5, 2, 4, 5, 2]

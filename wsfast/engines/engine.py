@@ -79,25 +79,31 @@ class Climb:
         risen = torch.full_like(value, 0.0 if momentum else -torch.inf)
         return cls(trial, trial.clone(), still, value, beta, risen)
 
-    def select(self, keep: Tensor) -> None:
-        """Keep the positions numbered `keep` alone."""
-        for name, value in vars(self).items():
-            setattr(self, name, value[keep])
+    def select(self, keep: Tensor) -> Climb:
+        """That of the positions numbered `keep` alone."""
+        return Climb(*(value[keep] for value in vars(self).values()))
 
-    def or_better(self, other: Climb) -> None:
-        """Go on as `other`, each of one start, at the positions where it has come higher."""
+    def put(self, keep: Tensor, part: Climb) -> None:
+        """Take what positions have come to that have gone on by themselves."""
         for name, value in vars(self).items():
-            setattr(self, name, torch.cat([value, getattr(other, name)], 1))
-        self.best(1)
+            setattr(self, name, value.index_copy(0, keep, getattr(part, name)))
+
+    def or_better(self, other: Climb, where: Tensor) -> None:
+        """Go on as `other` at positions `where` (P,) it has come higher, each from one start."""
+        rose = where & (other.value > self.value)[:, 0]
+        for name, value in vars(self).items():
+            wide = rose.view(-1, *[1] * (value.dim() - 1))
+            setattr(self, name, torch.where(wide, getattr(other, name), value))
 
     def best(self, count: int) -> None:
         """Keep the best starts alone, so many at each position."""
         if count >= self.value.shape[1]:
             return
-        best = self.value.topk(count, 1).indices
+        P, starts = self.value.shape
+        first = torch.arange(0, P * starts, starts, device=self.value.device)
+        best = (first[:, None] + self.value.topk(count, 1).indices).flatten()
         for name, value in vars(self).items():
-            index = best.view(*best.shape, *[1] * (value.dim() - 2))
-            setattr(self, name, value.take_along_dim(index, 1))
+            setattr(self, name, value.flatten(0, 1)[best].unflatten(0, (P, count)))
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,7 @@ class AttentionText(ClosedFormText):
         return self.weight_fn.exponential and not isinstance(measure, Functional)
 
     def turns(
-        self, sites: Sites, measure: Measure, radius: float, within: Tensor | None
+        self, measure: Measure, radius: float, sites: Sites, within: Tensor | None
     ) -> Sequence[Turn]:
         if sites.words > 1 or not self.smooth(measure):
             return ()

@@ -32,7 +32,7 @@ class Defined(Objective):
     lead: Tensor | None = None
     smoother: tuple[Defined, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
-    turning: Callable[[Tensor | None], Sequence[Turn]] | None = None  # of Δ `within` a basis
+    turning: Callable[[Sites, Tensor | None], Sequence[Turn]] | None = None  # of Δ `within` a basis
     within: Tensor | None = None  # (D, r): Δ is given by its r coordinates
 
     @property
@@ -65,7 +65,7 @@ class Defined(Objective):
         return self.lead
 
     def turns(self) -> Sequence[Turn]:
-        turns = () if self.turning is None else self.turning(self.within)
+        turns = () if self.turning is None else self.turning(self.sites, self.within)
         return [partial(self._turned, turn) for turn in turns]
 
     def _turned(self, turn: Turn, delta: Tensor) -> Tensor:

@@ -293,7 +293,7 @@ class PreparedText:
                 for smooth in self.map.smoothed()
             ),
             basis=partial(self.basis, measure, radius),
-            turning=partial(self.turns, sites, measure, radius),
+            turning=partial(self.turns, measure, radius),
         )
 
     def _plainly(self, sites: Sites, measure: Measure) -> Defined:
@@ -306,7 +306,7 @@ class PreparedText:
         return False
 
     def turns(
-        self, sites: Sites, measure: Measure, radius: float, within: Tensor | None
+        self, measure: Measure, radius: float, sites: Sites, within: Tensor | None
     ) -> Sequence[Turn]:
         """See `Objective.turns`; of coordinates in a basis (d, r), if there is one."""
         return ()

@@ -15,6 +15,10 @@ from wsfast.search.objective import Objective
 # `tol`: a step refused halves the next, so a few in a row say little.
 _PATIENCE = 4
 
+# Positions that are done are carried along until dropping them pays for the copy: where so much of
+# them is left.
+WORTH_DROPPING = 0.7
+
 
 class Limits(NamedTuple):
     """Where to search, and when to stop."""
@@ -83,11 +87,10 @@ def ascend(
         left = int((~done).sum())
         if left == 0:
             return best, step
-        # Rows that are done are carried along until dropping them pays for the copy.
-        if left <= 0.7 * len(done):
+        if left <= WORTH_DROPPING * len(done):
             keep = (~done).nonzero()[:, 0]
             objective, active = objective.select(keep), active[keep]
-            climb.select(keep)
+            climb = climb.select(keep)
             history = [values[keep] for values in history]
             done = torch.zeros_like(active, dtype=torch.bool)
             evaluator = objective.evaluator(1)

@@ -11,6 +11,7 @@ from wsfast._random import START_STREAM, normals
 from wsfast.engines.engine import Climb
 from wsfast.perturbation.ball import on_sphere
 from wsfast.search.ascent import (
+    WORTH_DROPPING,
     Limits,
     Point,
     adam_on_sphere,
@@ -23,6 +24,9 @@ from wsfast.search.objective import Objective, Turn
 from wsfast.search.options import SearchOptions
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
+
+# A turn has raised a position where its squared norm is more than so many times as large.
+_RAISED = 1.002
 
 # Starts of its own that a search keeps where it is given others.
 _LEAST = 2
@@ -160,12 +164,7 @@ class Search:
         if turns:
             go_on(objective, climb, limits, self.turned)
             climb.best(1)
-            for turn in turns:
-                turned = on_sphere(turn(climb.delta[:, 0])[:, None], *limits.steps)
-                other = Climb.start(turned, momentum=objective.momentum)
-                go_on(objective, other, limits, self.turned)
-                climb.or_better(other)
-            return climb, self.turned * (1 + len(turns))
+            return climb, self.turned * (1 + self._turn(objective, climb, turns))
         told = self.told if objective.momentum else 0
         if told:
             go_on(objective, climb, limits, told)
@@ -173,6 +172,35 @@ class Search:
         go_on(objective, climb, limits, self.explored - told)
         climb.best(1)
         return climb, self.explored
+
+    def _turn(self, objective: Objective, climb: Climb, turns: Sequence[Turn]) -> int:
+        """Let turns lead on from a climb of one start, and return how many were made.
+
+        They end at a position where two of them that follow one another have raised it by little.
+        """
+        part, left = climb, torch.arange(objective.places, device=objective.device)
+        going = torch.ones_like(left, dtype=torch.bool)
+        rose = going
+        for made in range(1, len(turns) + 1):
+            turned = on_sphere(turns[made - 1](part.delta[:, 0])[:, None], *self.limits.steps)
+            other = Climb.start(turned, momentum=objective.momentum)
+            go_on(objective, other, self.limits, self.turned)
+            before, rose = rose, (other.value > part.value * _RAISED)[:, 0]
+            part.or_better(other, going)
+            going = going & (rose | before)
+            if not objective.engine.waits:
+                continue
+            keep = going.nonzero()[:, 0]
+            if len(keep) == 0:
+                break
+            if len(keep) <= WORTH_DROPPING * len(going):
+                if part is not climb:
+                    climb.put(left, part)
+                objective, part, left = objective.select(keep), part.select(keep), left[keep]
+                turns, going, rose = objective.turns(), going[keep], rose[keep]
+        if part is not climb:
+            climb.put(left, part)
+        return made
 
 
 def _better(one: Point, other: Point) -> Point:

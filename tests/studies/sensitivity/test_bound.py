@@ -141,7 +141,7 @@ def test_in_another_order_the_words_have_the_same_bounds(weight_fn):
     order = torch.randperm(14)
     one, other = bounded(weight_fn=weight_fn), bounded(X[order], weight_fn=weight_fn)
     torch.testing.assert_close(other.upper, one.upper[order], rtol=1e-2, atol=0)
-    torch.testing.assert_close(other.upper_value, one.upper_value, rtol=1e-3, atol=0)
+    torch.testing.assert_close(other.upper_value, one.upper_value, rtol=3e-3, atol=0)
 
 
 def test_some_positions():
