@@ -145,7 +145,8 @@ template <typename T>
 struct BoundRows {
   std::int64_t relu, proof, positions, n, nodes;
   T theta;
-  const T *node, *node_alpha;                                        // (nodes), ascending
+  // (nodes), ascending, an odd number, from the lowest of `low` or below to the highest of `high`.
+  const T *node, *node_alpha;
   const std::int64_t* index;                                         // (P)
   const std::uint8_t* kind;                                          // (P, n)
   const T *logit, *scale, *a, *inv_b, *c2, *lost, *reach, *reach_p;  // (P, n)

@@ -120,7 +120,8 @@ void moving_row(const BoundRows<T>& in, const BoundPair<T>& pair, Index k) {
   T values[kNodes], own_node[kNodes + 1], own_alpha[kNodes + 1];
   T best = T(kMinusInfinity), where = T(0);
   const bool narrow = pair.high - pair.low < T(kWide);
-  const Index from = narrow ? 0 : nodes_up_to(in.node, in.nodes, pair.low) - 1;
+  const Index below = narrow ? 1 : nodes_up_to(in.node, in.nodes, pair.low);
+  const Index from = below > 0 ? below - 1 : 0;
   const Index last = narrow ? in.nodes - 1 : nodes_up_to(in.node, in.nodes - 1, pair.high);
   const Index end = kProof ? last : last + 1;  // of the intervals or nodes
   for (Index first = from; first < end; first += kNodes) {

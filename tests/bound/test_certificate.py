@@ -392,7 +392,7 @@ def many_starts(case: Problem, **options) -> SensitivityResult:
     )
 
 
-@cases(15, 100)
+@cases(15, 300)
 def test_no_search_finds_more_than_is_proved(count):
     @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow])
     @given(case=problems())

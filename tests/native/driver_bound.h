@@ -19,11 +19,9 @@ std::vector<T> bound_rows(bool relu, bool proof, std::int64_t positions, std::in
     return values;
   };
   std::vector<T> node = random.normals<T>(nodes, 3 * size), node_alpha(nodes);
-  std::sort(node.begin(), node.end());
   const auto attention = [&](double g) {
     return T(relu ? (g > 0 ? g / (1 + g) : 0) : 1 / (1 + std::exp(-g)));
   };
-  for (std::int64_t k = 0; k < nodes; ++k) node_alpha[k] = attention(static_cast<double>(node[k]));
   const std::vector<T> logit = random.normals<T>(pairs, 3), scale = positive(pairs, 1),
                        inv_b = positive(pairs, 1), c2 = positive(pairs, 1),
                        lost = positive(pairs, 1), reach = positive(pairs, size),
@@ -49,6 +47,10 @@ std::vector<T> bound_rows(bool relu, bool proof, std::int64_t positions, std::in
       if (k % 5 == 0) nu[k] = 0;
     }
   }
+  node.front() = *std::min_element(low.begin(), low.end());
+  node.back() = *std::max_element(high.begin(), high.end());
+  std::sort(node.begin(), node.end());
+  for (std::int64_t k = 0; k < nodes; ++k) node_alpha[k] = attention(static_cast<double>(node[k]));
   const std::vector<T> ones(pairs, T(1));
   std::vector<T> value(pairs), t(pairs), u(pairs), along(pairs);
   BoundRows<T> in{};
