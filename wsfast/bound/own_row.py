@@ -47,15 +47,11 @@ def near(
     if not state.weight_fn.exponential:
         return torch.full_like(radii, torch.inf)
     row = _row_of(state, radii, moves)
-    # No sum of k squares has a largest eigenvalue below its trace / k.
-    k = state.own_a.shape[1]
-    none = torch.zeros_like(radii)
-    least = _Norms((row.spread / k).sqrt(), (row.spread_keys / k).sqrt(), none, none, none)
-    some = (row.change(least).square() < known).nonzero()[:, 0]
+    some = (row.change(row.least_norms).square() < known).nonzero()[:, 0]
     found = torch.full_like(radii, torch.inf)
     if len(some) > 0:
-        row = row.select(some)
-        found[some] = row.change(row.norms()).square() * (1 + 1e-9)
+        row = _row_of(state.select(some), radii[some], moves, short=True)
+        found[some] = row.change(row.norms).square() * (1 + 1e-9)
     return found
 
 
@@ -145,6 +141,14 @@ class _Row(NamedTuple):
         least = torch.where((most < _FAR) & (left > 1e-200), least, torch.inf)
         return torch.where(self.alone, size, least)
 
+    @property
+    def least_norms(self) -> _Norms:
+        """What none is below: no sum of k squares has a largest eigenvalue below its trace / k."""
+        k, none = self.a.shape[1], torch.zeros_like(self.own)
+        words, keys = ((spread / k).sqrt() for spread in (self.spread, self.spread_keys))
+        return _Norms(words, keys, none, none, none)
+
+    @property
     def norms(self) -> _Norms:
         """No less than the norms, and close to them where rows are not long."""
         m, bilinear = self.a.shape[1], self.text.bilinear
@@ -180,7 +184,10 @@ class _Row(NamedTuple):
         return _Norms(words, keys, words * keys, self.left * (words * keys + by_own), bend)
 
 
-def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None) -> _Row:
+def _row_of(
+    state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None, *, short: bool = False
+) -> _Row:
+    """The rows of a state, in coordinates as they are or as few as there can be."""
     queries, keys, words, n = state.queries, state.keys, state.words, state.n
     size = radii
     if moves is None:
@@ -192,8 +199,9 @@ def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | Non
         bilinear = by_key @ by_query.mT
         size = radii * torch.linalg.matrix_norm(moves[:, d_k : d_k + state.d], 2)
         queries, keys = queries @ by_key.mT, keys @ by_query.mT
-    words = _coordinates(words)
-    keys, queries = _coordinates(torch.cat([keys, queries])).split(n)
+    if short:
+        words = _coordinates(words)
+        keys, queries = _coordinates(torch.cat([keys, queries])).split(n)
     own_keys, i = (keys + queries)[state.index], state.index[:, None]
     seen = state.own_logit > NEVER / 2
     if seen.shape[1] > n:  # a sink has the key 0 and the value 0
@@ -226,7 +234,7 @@ def _row_of(state: BilinearState | HeadState, radii: Tensor, moves: Tensor | Non
 
 
 def _coordinates(rows: Tensor) -> Tensor:
-    """Rows with the same inner products, as short as they can be."""
+    """Rows with the same inner products, no longer than there are rows."""
     if len(rows) >= rows.shape[1]:
         return rows
     found: Tensor = torch.linalg.qr(rows.mT).R.mT
