@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
         half = len(self.at) // 2
         share = torch.arange(-half, half + 1, dtype=g.dtype, device=g.device) / half
         between = middle + share * torch.where(share < 0, middle - low, high - middle)
-        between = torch.minimum(torch.maximum(between, low), high)
+        between = between.clamp(low, high)
         between[..., 0], between[..., -1] = pairs.low, pairs.high
         g = torch.where(narrow, between, g)
         return g, torch.where(narrow, attention(between, relu=pairs.relu), alpha)

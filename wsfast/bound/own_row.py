@@ -37,21 +37,26 @@ def two_points(state: PositionState) -> tuple[Tensor, Tensor]:
 
 
 def near(
-    state: BilinearState | HeadState, radii: Tensor, known: Tensor, moves: Tensor | None
+    state: BilinearState | HeadState,
+    radii: Tensor,
+    sizes: Tensor,
+    known: Tensor,
+    moves: Tensor | None,
 ) -> Tensor:
     """A bound (P,) of the squared change that is good where the scores of the row move by little.
 
-    Of softmax rows, for changes of norms up to `radii` (P,); infinite where it would be above what
-    is `known` (P,) already. `moves` is what `pairs_of` is given.
+    Of softmax rows, for changes of norms up to `radii` (P,), of values up to `sizes` (P,); infinite
+    where it would be above what is `known` (P,) already. `moves` is what `pairs_of` is given.
     """
     if not state.weight_fn.exponential:
         return torch.full_like(radii, torch.inf)
-    row = _row_of(state, radii, moves)
+    row = _row_of(state, radii, sizes, moves)
     some = (row.change(row.least_norms).square() < known).nonzero()[:, 0]
     found = torch.full_like(radii, torch.inf)
     if len(some) > 0:
-        row = _row_of(state.select(some), radii[some], moves, short=True)
-        found[some] = row.change(row.norms).square() * (1 + 1e-9)
+        row = _row_of(state.select(some), radii[some], sizes[some], moves, short=True)
+        norms = row.norms(_norm(_half_bilinear(state, moves)))
+        found[some] = row.change(norms).square() * (1 + 1e-9)
     return found
 
 
@@ -65,7 +70,7 @@ class _Norms(NamedTuple):
     keys: Tensor  # r √a_l (k_l - k̄)
     both: Tensor  # r C, C = Σ a_l (x_l - φ⁻)(k_l - k̄)ᵀ
     straight: Tensor  # r ((1 - P) C + P (1 - P) (x_i - φ⁻) ξᵀ), P the attention to the own word
-    bend: Tensor  # r² ½B
+    bend: Tensor  # r² ½B: the score of the own word moves by (k_i + y_i)·Δ + Δ·½BΔ
 
 
 class _Text(NamedTuple):
@@ -73,7 +78,6 @@ class _Text(NamedTuple):
 
     words: Tensor  # (m, .) x_l, and 0 of a sink
     keys: Tensor  # (m, .) k_l, likewise
-    bilinear: Tensor  # ½B: the score of the own word moves by (k_i + y_i)·Δ + Δ·½BΔ
 
 
 class _Row(NamedTuple):
@@ -148,11 +152,10 @@ class _Row(NamedTuple):
         words, keys = ((spread / k).sqrt() for spread in (self.spread, self.spread_keys))
         return _Norms(words, keys, none, none, none)
 
-    @property
-    def norms(self) -> _Norms:
-        """No less than the norms, and close to them where rows are not long."""
-        m, bilinear = self.a.shape[1], self.text.bilinear
-        bend = self.radii.square() * largest(bilinear @ bilinear.mT).sqrt()
+    def norms(self, half_bilinear: Tensor) -> _Norms:
+        """No less than the norms, of ½B as given, and close to them where rows are not long."""
+        m = self.a.shape[1]
+        bend = self.radii.square() * half_bilinear
         if m > _DEAR:
             return self._of_all_words(bend)
         rounding = _ROUNDED * m * (self.spread * self.spread_keys).sqrt()
@@ -177,28 +180,35 @@ class _Row(NamedTuple):
 
     def _of_all_words(self, bend: Tensor) -> _Norms:
         most = self.a.amax(1).sqrt()
-        words, keys = (most * _norm(rows - rows.mean(0)) for rows in self.text[:2])
+        words, keys = (most * _norm(rows - rows.mean(0)) for rows in self.text)
         words = torch.minimum(words, self.spread.sqrt())
         keys = torch.minimum(self.radii * keys, self.spread_keys.sqrt())
         by_own = self.own * self.away.norm(dim=1) * self.radii * self.xi.norm(dim=1)
         return _Norms(words, keys, words * keys, self.left * (words * keys + by_own), bend)
 
 
+def _half_bilinear(state: BilinearState | HeadState, moves: Tensor | None) -> Tensor:
+    """½B."""
+    if moves is None:
+        assert isinstance(state, BilinearState)
+        return 0.5 * state.bilinear
+    d_k = state.keys.shape[1]
+    return moves[:, :d_k] @ moves[:, -d_k:].mT
+
+
 def _row_of(
-    state: BilinearState | HeadState, radii: Tensor, moves: Tensor | None, *, short: bool = False
+    state: BilinearState | HeadState,
+    radii: Tensor,
+    sizes: Tensor,
+    moves: Tensor | None,
+    *,
+    short: bool = False,
 ) -> _Row:
     """The rows of a state, in coordinates as they are or as few as there can be."""
     queries, keys, words, n = state.queries, state.keys, state.words, state.n
-    size = radii
-    if moves is None:
-        assert isinstance(state, BilinearState)
-        bilinear = 0.5 * state.bilinear
-    else:
+    if moves is not None:
         d_k = keys.shape[1]
-        by_key, by_query = moves[:, :d_k], moves[:, -d_k:]
-        bilinear = by_key @ by_query.mT
-        size = radii * torch.linalg.matrix_norm(moves[:, d_k : d_k + state.d], 2)
-        queries, keys = queries @ by_key.mT, keys @ by_query.mT
+        queries, keys = queries @ moves[:, :d_k].mT, keys @ moves[:, -d_k:].mT
     if short:
         words = _coordinates(words)
         keys, queries = _coordinates(torch.cat([keys, queries])).split(n)
@@ -217,11 +227,11 @@ def _row_of(
     )
     reach = (radii[:, None] * reach).masked_fill(~seen, 0.0).scatter(1, i, 0.0)
     return _Row(
-        text=_Text(words, keys, bilinear),
+        text=_Text(words, keys),
         xi=own_keys - mean,
         places=state.index,
         radii=radii,
-        size=size,
+        size=sizes,
         a=a,
         own=own[:, 0],
         left=left[:, 0],

@@ -177,7 +177,7 @@ def pairs_of(
     # What is known to stay small needs no word of its own: the second point is below the first.
     # A bound that does not depend on Δ is preferred even where it is a little larger.
     known = 1.01 * torch.maximum(others, own)
-    least = near(state, radii, known * unit**2, moves) / unit**2
+    least = near(state, radii, radii * size, known * unit**2, moves) / unit**2
     small = least < known
     others = torch.where(small, least, others).masked_fill(beyond, torch.inf)
     at_own = reach_p.gather(1, index[:, None])[:, 0]
