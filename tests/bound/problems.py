@@ -180,12 +180,13 @@ class Problem:
         inside = torch.linspace(0.05, 0.95, delta.shape[1], dtype=torch.float64)
         return self.shares[:, None, None] * torch.cat([delta, inside[:, None] * delta], 1)
 
-    def climbed(self, delta: Tensor, steps: int = 6) -> Tensor:
-        """Where the sum of all rows rises to from Δ (P, m, d), on the sphere."""
+    def climbed(self, delta: Tensor, steps: int = 6, *, own: bool = False) -> Tensor:
+        """Where the sum of all rows, or the `own` one, rises to from Δ (P, m, d), on the sphere."""
+        rows = self.own[:, None] if own else torch.ones((), dtype=torch.bool)
         for _ in range(steps):
             with torch.enable_grad():
                 at = delta.detach().requires_grad_()
-                (up,) = torch.autograd.grad(self.squares(at).sum(), at)
+                (up,) = torch.autograd.grad((self.squares(at) * rows).sum(), at)
             up = torch.nn.functional.normalize(up.nan_to_num(), dim=-1)
             delta = torch.nn.functional.normalize(delta + 0.7 * up, dim=-1)
         return delta
