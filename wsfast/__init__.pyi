@@ -1,4 +1,4 @@
-from . import generalization, nn, text
+from . import corpus, generalization, nn, text
 from ._config import show_config
 from ._random import random_weights
 from ._version import __version__
@@ -39,6 +39,7 @@ __all__ = [
     "attention_deltas",
     "attention_layers",
     "compare",
+    "corpus",
     "drf_features",
     "drf_sensitivity",
     "drf_weights",

@@ -21,8 +21,12 @@ class _Silent:
 
 
 @contextmanager
-def progress_bar(total: int, unit: str, shown: bool, *, large: bool = False) -> Iterator[Progress]:
+def progress_bar(
+    total: int, unit: str, shown: bool, *, large: bool = False, done: int = 0
+) -> Iterator[Progress]:
     """A bar of `total` units on stderr, or nothing at all; `large` totals are shown as 1.3G.
+
+    `done` of them were there before, and say nothing of the time that the others take.
 
     Raises
     ------
@@ -32,5 +36,6 @@ def progress_bar(total: int, unit: str, shown: bool, *, large: bool = False) -> 
     if not shown:
         yield _Silent()
         return
-    with import_extra("tqdm", "text").tqdm(total=total, unit=unit, unit_scale=large) as bar:
+    tqdm = import_extra("tqdm", "text").tqdm
+    with tqdm(total=total, unit=unit, unit_scale=large, initial=done) as bar:
         yield bar

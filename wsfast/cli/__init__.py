@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from wsfast._version import __version__
-from wsfast.cli import compare, errors, layers, reproduce, score, streams, substitute
+from wsfast.cli import compare, corpus, errors, layers, reproduce, score, streams, substitute
 
 _INTERNAL = 1
 _BAD_INPUT = 2
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     substitute.add_to(commands)
     layers.add_to(commands)
     compare.add_to(commands)
+    corpus.add_to(commands)
     reproduce.add_to(commands)
     return parser
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+# As in text/score.py, which the command does not import for its help.
+_UNITS = ("word-max", "word", "token")
+
 
 def add_progress(output: argparse._ArgumentGroup) -> None:
     """Whether to show a bar."""
@@ -45,6 +48,23 @@ def add_max_tokens(setting: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_layer(setting: argparse._ArgumentGroup) -> None:
+    """Which hidden state of the encoder."""
+    setting.add_argument(
+        "--layer", type=layer, default=0, help='hidden state to take, or "words" for the raw '
+        "word embeddings (default 0)",
+    )  # fmt: skip
+
+
+def add_unit(setting: argparse._ArgumentGroup) -> None:
+    """What S_i is of."""
+    setting.add_argument(
+        "--unit", choices=_UNITS, default="word-max",
+        help="what S_i is of: the largest of the tokens of a word (default), all tokens of a word "
+        "at once, or tokens",
+    )  # fmt: skip
+
+
 def add_draws(setting: argparse._ArgumentGroup) -> None:
     """How many W."""
     setting.add_argument(
@@ -55,6 +75,13 @@ def add_draws(setting: argparse._ArgumentGroup) -> None:
 def add_seed(setting: argparse._ArgumentGroup, of: str = "the weights") -> None:
     """Which W, or another draw."""
     setting.add_argument("--seed", type=natural, default=0, help=f"of {of} (default 0)")
+
+
+def layer(text: str) -> int | str:
+    """A hidden state, or "words"."""
+    if text == "words" or text.isdecimal():
+        return text if text == "words" else int(text)
+    raise argparse.ArgumentTypeError(f'must be "words" or 0, 1, …, got {text!r}')
 
 
 def radius(text: str) -> float:

@@ -20,9 +20,6 @@ _WEIGHT_FNS: dict[str, dict[str, Any]] = {
 # As in perturbation/change.py, which the command does not import for its help.
 _PERTURBATIONS = ("ball", "mask", "zero", "mean")
 
-# As in text/score.py, likewise.
-_UNITS = ("word-max", "word", "token")
-
 if TYPE_CHECKING:
     from wsfast.results.scores import Scores
 
@@ -47,16 +44,9 @@ def add_to(commands: arguments.Commands) -> None:
 
     setting = parser.add_argument_group("model")
     arguments.add_model(setting)
-    setting.add_argument(
-        "--layer", type=_layer, default=0, help='hidden state to take, or "words" for the raw '
-        "word embeddings (default 0)",
-    )  # fmt: skip
+    arguments.add_layer(setting)
     arguments.add_max_tokens(setting)
-    setting.add_argument(
-        "--unit", choices=_UNITS, default="word-max",
-        help="what S_i is of: the largest of the tokens of a word (default), all tokens of a word "
-        "at once, or tokens",
-    )  # fmt: skip
+    arguments.add_unit(setting)
     setting.add_argument(
         "--no-scale", action="store_true",
         help="take the model's vectors as they are, and do not scale each to norm sqrt(d)",
@@ -80,12 +70,6 @@ def add_to(commands: arguments.Commands) -> None:
     )  # fmt: skip
     arguments.add_draws(setting)
     arguments.add_seed(setting)
-
-
-def _layer(text: str) -> int | str:
-    if text == "words" or text.isdecimal():
-        return text if text == "words" else int(text)
-    raise argparse.ArgumentTypeError(f'must be "words" or 0, 1, …, got {text!r}')
 
 
 def _run(args: argparse.Namespace) -> int:

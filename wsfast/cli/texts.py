@@ -17,7 +17,7 @@ from wsfast.cli import errors, streams
 from wsfast.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from wsfast.cli.files import Row
+    from wsfast.text.files import Row
     from wsfast.text.tokens import TooLongError
 
 _FAULT = 1
@@ -171,10 +171,10 @@ class Batch:
 
 def read_words(path: Path) -> list[str]:
     """The words of a file, one a line or in a table; an error for one that is no text."""
-    from wsfast.cli.files import read_texts
+    from wsfast.text.files import read_texts
 
     words = []
-    for number, word, problem in read_texts(path):
+    for number, word, problem, _ in read_texts(path):
         if problem is not None:
             raise InputError(f"--candidates: row {number} of {str(path)!r}: {problem}")
         words.append(word)
@@ -185,7 +185,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
-    from wsfast.cli.files import read_stream, read_texts, row_of
+    from wsfast.text.files import Columns, read_stream, read_texts, row_of
 
     if args.text and args.file is not None:
         raise InputError("give either TEXT or --file")
@@ -198,7 +198,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         if sys.stdin is None or not (piped or _is_piped()):
             raise InputError("give a TEXT in quotes, --file FILE, or texts from a pipe")
         _hint_if_nothing_comes()
-        return read_stream(sys.stdin.buffer, "standard input", args.column)
+        return read_stream(sys.stdin.buffer, "standard input", Columns(args.column))
     if "-" in args.text:
         raise InputError("- stands for standard input, and goes with no other TEXT")
     if len(args.text) > 1 and not any(len(text.split()) > 1 for text in args.text):

@@ -29,6 +29,7 @@ class SearchOptions(NamedTuple):
     tol: float
     memory_budget: int
     sites: list[Site] | None = None  # that were asked for; None: single words
+    quick: bool = False  # a short search, and the whole one where S may be attained
 
 
 class Effort(NamedTuple):
@@ -62,6 +63,7 @@ def search_options(
     starts: Any = 4,
     max_steps: Any = 60,
     tol: Any = 1e-4,
+    quick: Any = False,
 ) -> SearchOptions:
     """The options that every search takes; radius None is √d, positions None everywhere."""
     chosen, sites = places(positions, inputs)
@@ -80,6 +82,7 @@ def search_options(
         places=chosen,
         sites=sites,
         radius=radius,
+        quick=_values.flag("quick", quick),
         **checked._asdict(),
     )
 

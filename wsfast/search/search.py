@@ -25,6 +25,9 @@ from wsfast.search.options import SearchOptions
 
 _RAY = (0.25, 0.5, 0.75, 0.9)
 
+# A quick search: its steps and tolerance, from one start, without turns.
+_QUICK_STEPS, _QUICK_TOL = 12, 1e-3
+
 # A turn has raised a position where its squared norm is more than so many times as large.
 _RAISED = 1.002
 
@@ -53,14 +56,17 @@ class Search:
     """
 
     def __init__(self, options: SearchOptions, balls: int = 1) -> None:
-        self.limits = Limits(options.radius, options.tol, balls)
-        self.starts, self.seed = options.starts, options.seed
-        self.max_steps = options.max_steps
+        self.seed, self.quick = options.seed, options.quick
+        self.starts, self.max_steps, tol = options.starts, options.max_steps, options.tol
+        if self.quick:
+            self.starts, tol = 1, max(tol, _QUICK_TOL)
+            self.max_steps = min(self.max_steps, _QUICK_STEPS)
+        self.limits = Limits(options.radius, tol, balls)
         # Steps before the best start goes on alone, and of them those that tell the better half.
-        self.explored = max(1, options.max_steps // 5)
-        self.told = max(1, 2 * options.max_steps // 15)
+        self.explored = max(1, self.max_steps // 5)
+        self.told = max(1, 2 * self.max_steps // 15)
         # Where there are turns: steps of the starts, and after each of the turns.
-        self.turned = options.max_steps // 10
+        self.turned = 0 if self.quick else self.max_steps // 10
 
     def points_at_once(self, width: int, more_starts: int, *, smoothed: bool) -> int:
         """The most points at which one place is evaluated together, for Δ of `width` numbers.
@@ -150,7 +156,8 @@ class Search:
         start = Point(climb.delta[:, 0], climb.value[:, 0])
         carried = climb if objective.momentum else None
         point, steps = ascend(objective, start, limits, steps_alone, carried)
-        point = along_rays(objective, point, _RAY)
+        if not self.quick:
+            point = along_rays(objective, point, _RAY)
         if smoothed:
             point = _better(point, adam_on_sphere(objective, point.delta, limits, self.max_steps))
         return point, explored + steps

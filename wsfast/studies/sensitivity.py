@@ -50,6 +50,7 @@ def raf_sensitivity(
     starts: int = 4,
     max_steps: int = 60,
     tol: float = 1e-4,
+    quick: bool = False,
     bound: bool = False,
     memory_budget: int = DEFAULT_BUDGET,
     backend: str | None = None,
@@ -103,6 +104,11 @@ def raf_sensitivity(
         many in all.
     tol : float, default 1e-4
         A position is done when four steps together raise its norm by less than this share.
+    quick : bool, default False
+        Whether to search in 12 steps from one start, and with all of `starts` and `max_steps` only
+        at the positions whose S_i is then within 2 % of the largest, eight at most. Of texts of
+        100 words it takes about half the time; S is the same on almost all of them, and S_i
+        elsewhere lower by about 0.05 % (reviews of 128 tokens).
     bound : bool, default False
         Whether to prove from above as well: no Δ of the ball gives more than `upper` of the result
         (docs/design.md, 8). It costs as much as one to six further searches, and what the proof
@@ -160,6 +166,7 @@ def raf_sensitivity(
         starts=starts,
         max_steps=max_steps,
         tol=tol,
+        quick=quick,
         memory_budget=memory_budget,
         bound=bound,
     )

@@ -25,6 +25,10 @@ from wsfast.search.search import Search
 # search.
 _ROOM, _ROOM_OF_WORD = 1.045, 1.15
 
+# After a quick search the whole one is made where S_i is this share of the largest or more, at so
+# many places at most.
+_LEADING, _MOST_LEADING = 0.98, 8
+
 
 class WorstCase(NamedTuple):
     """What was found for one text and one draw, at P places."""
@@ -214,12 +218,49 @@ def _searched(
     """The worst Δ of the ball at each place of each text."""
     all_found = _largest(texts, sites, asked, bar)
     verified = _verified(texts, sites, asked, [found.delta for found in all_found])
+    whole = asked._replace(options=asked.options._replace(quick=False))
     worst = []
     for text, found, (norm, delta) in zip(texts, all_found, verified, strict=True):
         upper = None if found.upper is None else found.upper / text.norm
         one = WorstCase(norm / text.norm, delta, found.steps, upper)
-        worst.append(_bracketed(text, sites, asked, one, bar) if asked.bound else one)
+        if asked.options.quick:
+            one = _again(text, sites, whole, one, _leading(one.per_word))
+        worst.append(_bracketed(text, sites, whole, one, bar) if asked.bound else one)
     return worst
+
+
+def _leading(per_word: Tensor) -> Tensor:
+    """The places whose S_i is near the largest, ascending."""
+    order = per_word.argsort(descending=True, stable=True)[:_MOST_LEADING]
+    return order[per_word[order] >= _LEADING * per_word.max()].sort().values
+
+
+def _again(
+    text: PreparedText,
+    sites: Sites,
+    asked: Asked,
+    worst: WorstCase,
+    which: Tensor,
+    starts: Tensor | None = None,
+) -> WorstCase:
+    """The better of what was found and a further search at places `which`.
+
+    From `starts` (P, l, m d) alone, where these are given.
+    """
+    if len(which) == 0:
+        return worst
+    at = Sites(sites.at[which])
+    with progress_bar(0, "word", False) as unseen:
+        further = _part_by_part(text, at, asked, unseen, starts)
+    ((norm, delta),) = _verified([text], at, asked, [further.delta])
+    again = norm / text.norm
+    rose = again > worst.per_word[which]
+    better = which[rose]
+    return worst._replace(
+        per_word=worst.per_word.index_copy(0, better, again[rose]),
+        delta=worst.delta.index_copy(0, better, delta[rose]),
+        steps=max(worst.steps, further.steps),
+    )
 
 
 def _verified(
@@ -256,19 +297,7 @@ def _bracketed(
     found = WorstCase(per_word, delta, worst.steps, proved.upper / text.norm, proved.refined)
     reached = torch.minimum(_ROOM * norm.max(), _ROOM_OF_WORD * norm)
     room = (proved.upper > reached).nonzero()[:, 0]
-    if len(room) == 0:
-        return found
-    at = Sites(sites.at[room])
-    with progress_bar(0, "word", False) as unseen:
-        further = _part_by_part(text, at, asked, unseen, radius * proved.starts[room])
-    ((again, other),) = _verified([text], at, asked, [further.delta])
-    rose = again > norm[room]
-    better = room[rose]
-    return found._replace(
-        per_word=per_word.index_copy(0, better, again[rose] / text.norm),
-        delta=delta.index_copy(0, better, other[rose]),
-        steps=max(worst.steps, further.steps),
-    )
+    return _again(text, sites, asked, found, room, radius * proved.starts[room])
 
 
 def _largest(

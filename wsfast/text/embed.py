@@ -190,7 +190,7 @@ class NoTextError(UnfitTextError, TypeError):
 
 def text_of(name: str, value: object) -> str:
     """Return a single text; an error for anything else, or one without words."""
-    if _is_missing(value):
+    if is_missing(value):
         raise NoTextError(name, f"must be a str, got a missing value ({value!r})")
     if not isinstance(value, str):
         raise NoTextError(name, f"must be a str, got {type(value).__name__}")
@@ -209,14 +209,14 @@ def listed(texts: object) -> list[Any]:
 
     Columns of pandas and polars, and arrays of NumPy and pyarrow, are sequences too.
     """
-    items = [texts] if isinstance(texts, str) else _items(texts)
+    items = [texts] if isinstance(texts, str) else items_of(texts)
     if not items:
         raise ValueError(f"texts must hold at least one text, got an empty {type(texts).__name__}")
     return items
 
 
-def _items(texts: object) -> list[Any]:
-    """The items of a sequence, as Python's own objects."""
+def items_of(texts: object) -> list[Any]:
+    """The items of a sequence, or of a column of a table, as Python's own objects."""
     for method in ("to_pylist", "to_list", "tolist"):
         if callable(convert := getattr(texts, method, None)):
             found = convert()
@@ -227,7 +227,7 @@ def _items(texts: object) -> list[Any]:
     raise TypeError(f"texts must be a str or a sequence of str, got {type(texts).__name__}")
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     """Whether it stands for no text where a column has a gap: None, NaN, pandas.NA."""
     if isinstance(value, float):
         return math.isnan(value)

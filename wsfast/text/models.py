@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ PACKAGED = packaged.MINILM
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _EXPECTED = "'minilm', 'mpnet', a folder that save_pretrained of transformers wrote, or a hub id"
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.tiktoken", "tekken.json")
+_BLOCK = 2**22  # bytes read at once
 _PATIENCE = 5.0  # seconds for the hub to answer
 
 
@@ -159,6 +161,26 @@ def name_of(model: Model, encoder: Any) -> str:
     if isinstance(model, str):
         return model
     return str(getattr(encoder, "name_or_path", "") or type(encoder).__name__)
+
+
+def digest(model: Model) -> str:
+    """Tells a model and its tokenizer from others: of the files of a folder, or of the weights."""
+    found = hashlib.sha256()
+    folder = _folder(model) if isinstance(model, str) else None
+    if folder is not None:
+        for path in sorted(folder.iterdir()):
+            if path.is_file():
+                found.update(path.name.encode())
+                with path.open("rb") as file:
+                    while block := file.read(_BLOCK):
+                        found.update(block)
+        return found.hexdigest()
+    encoder, tokenizer = load(model)
+    found.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+    for name, weight in encoder.state_dict().items():
+        found.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        found.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 # -- what may be given ----------------------------------------------------------------------------

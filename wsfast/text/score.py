@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from wsfast import _inputs, _values
 from wsfast._progress import progress_bar
 from wsfast.maps.attention import weight_function
 from wsfast.maps.draws import Draws, attention_draws
-from wsfast.perturbation.change import Kind
+from wsfast.perturbation.change import BALL, Kind
 from wsfast.results.embedded import Embedded
 from wsfast.results.scores import Cut, Scores, batch_of
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.studies.sensitivity import sensitivity_under
 from wsfast.text import models
 from wsfast.text.batch import LONG, check_some_done, fitted, why_left_out
-from wsfast.text.embed import Embedder, checked_max_tokens, embedder_of, listed, text_of
+from wsfast.text.embed import checked_max_tokens, embedder_of, listed, text_of
 from wsfast.text.tokens import UnfitTextError
 
 UNITS = ("word-max", "word", "token")
@@ -38,6 +37,7 @@ def score(
     scale: bool = True,
     draws: int | None = None,
     seed: int = 0,
+    quick: bool = False,
     max_tokens: int | None = None,
     long: str = "cut",
     backend: str | None = None,
@@ -68,6 +68,8 @@ def score(
         Number R of independent random W.
     seed : int, default 0
         Of the random W, the same for all texts, and of the search.
+    quick : bool, default False
+        As in :func:`wsfast.raf_sensitivity`.
     max_tokens : int, optional
         Keep only the first `max_tokens` tokens of a text.
     long : {"cut", "skip", "fail"}
@@ -105,22 +107,24 @@ def score(
     >>> scores.to_frame()  # doctest: +SKIP
     """
     items = listed(texts)
-    _values.one_of("unit", unit, UNITS)
-    _values.one_of("long", long, LONG)
-    max_tokens = checked_max_tokens(max_tokens)
-    fn = weight_function(weight_fn, normalize)
     shown = _values.flag("progress", progress)
     single = isinstance(texts, str)
-    options: dict[str, Any] = {
-        "radius": radius,
-        "perturbation": perturbation,
-        "seed": _values.seed(seed),
-        "progress": shown and single,
-    }
-    if _values.flag("bound", bound):
-        options["bound"] = True
-    maps: Draws | None = None
-    embedder = embedder_of(model, layer, scale=scale)
+    scoring = Scoring(
+        model,
+        layer,
+        unit=unit,
+        weight_fn=weight_fn,
+        normalize=normalize,
+        radius=radius,
+        scale=scale,
+        draws=draws,
+        seed=seed,
+        quick=quick,
+        max_tokens=max_tokens,
+        long=long,
+        backend=backend,
+    )
+    bound = _values.flag("bound", bound)
     parts: list[SensitivityResult | None] = []
     offsets: list[list[tuple[int, int]]] = []
     left_out: dict[int, str] = {}
@@ -128,28 +132,15 @@ def score(
     with progress_bar(len(items), "text", shown and not single) as bar:
         for index, item in enumerate(items):
             try:
-                embedded, shortened = _embedded(embedder, index, item, max_tokens, long)
+                embedded, shortened = scoring.embedded(index, item)
             except UnfitTextError as error:
                 left_out[index] = why_left_out(error, long, single=single)
                 parts.append(None)
                 offsets.append([])
             else:
-                if maps is None:
-                    given = (None, draws, seed, backend)
-                    maps = attention_draws(_inputs.texts(embedded.X), fn, *given).kept()
-                spans = [tuple(range(*span)) for span in embedded.word_spans]
-                places = spans if unit == "word" else None
-                found = sensitivity_under(maps, embedded.X, positions=places, **options)
-                if unit == "word":
-                    # A site is a word here, and is numbered as one.
-                    parts.append(replace(found.with_words(embedded.words), sites=None))
-                    offsets.append(embedded.word_offsets)
-                elif unit == "word-max":
-                    parts.append(found.whole_words(embedded))
-                    offsets.append(embedded.word_offsets)
-                else:
-                    parts.append(found.with_words(embedded.labels))
-                    offsets.append(embedded.offsets)
+                options = {"bound": bound, "progress": shown and single}
+                parts.append(scoring.result(embedded, perturbation, **options))
+                offsets.append(embedded.offsets if unit == "token" else embedded.word_offsets)
                 cut |= {} if shortened is None else {index: shortened}
             bar.update(1)
     check_some_done(len(items), left_out)
@@ -159,22 +150,99 @@ def score(
         offsets=offsets,
         left_out=left_out,
         cut=cut,
-        model=embedder.name,
+        model=scoring.model,
         layer=layer,
         scale=scale,
         unit=unit,
     )
 
 
-def _embedded(
-    embedder: Embedder, index: int, item: object, max_tokens: int | None, long: str
-) -> tuple[Embedded, Cut | None]:
-    """Vectors of one text, and what the model could not take of it."""
-    text = text_of(f"texts[{index}]", item)
-    encoding, cut = fitted(index, embedder.encode(text), max_tokens, embedder.limit, long)
-    embedded = embedder.embed(index, text, encoding)
-    _check_finite(index, embedded)
-    return embedded, cut
+class Scoring:
+    """A model and settings, checked and looked up once, for one text after another.
+
+    The arguments are those of :func:`score`.
+    """
+
+    def __init__(
+        self,
+        model: models.Model,
+        layer: int | str,
+        *,
+        unit: str,
+        weight_fn: str,
+        normalize: bool,
+        radius: float | None,
+        scale: bool,
+        draws: int | None,
+        seed: int,
+        quick: bool,
+        max_tokens: int | None,
+        long: str,
+        backend: str | None,
+    ) -> None:
+        self._unit = _values.one_of("unit", unit, UNITS)
+        self._long = _values.one_of("long", long, LONG)
+        self._max_tokens = checked_max_tokens(max_tokens)
+        self._fn = weight_function(weight_fn, normalize)
+        self._given = (None, draws, _values.seed(seed), backend)
+        self._radius, self._quick = radius, _values.flag("quick", quick)
+        self._embedder = embedder_of(model, layer, scale=scale)
+        self._maps: Draws | None = None
+
+    @property
+    def model(self) -> str:
+        """What results call it."""
+        return self._embedder.name
+
+    def embedded(self, index: int, item: object) -> tuple[Embedded, Cut | None]:
+        """Vectors of text number `index`, and what the model could not take of it.
+
+        Raises
+        ------
+        UnfitTextError
+            For what is no text, or one that cannot be done.
+        """
+        text = text_of(f"texts[{index}]", item)
+        encoding = self._embedder.encode(text)
+        kept, cut = fitted(index, encoding, self._max_tokens, self._embedder.limit, self._long)
+        embedded = self._embedder.embed(index, text, kept)
+        _check_finite(index, embedded)
+        return embedded, cut
+
+    def labels(self, embedded: Embedded) -> list[str]:
+        """What S_i is of, as the text writes it."""
+        return embedded.labels if self._unit == "token" else embedded.words
+
+    def result(
+        self,
+        embedded: Embedded,
+        perturbation: str | Kind = BALL,
+        *,
+        bound: bool = False,
+        progress: bool = False,
+    ) -> SensitivityResult:
+        """S_i of the units of a text, labelled with them."""
+        if self._maps is None:
+            # They are the same for all texts: drawn once.
+            self._maps = attention_draws(_inputs.texts(embedded.X), self._fn, *self._given).kept()
+        spans = [tuple(range(*span)) for span in embedded.word_spans]
+        found = sensitivity_under(
+            self._maps,
+            embedded.X,
+            positions=spans if self._unit == "word" else None,
+            radius=self._radius,
+            perturbation=perturbation,
+            seed=self._given[2],
+            quick=self._quick,
+            bound=bound,
+            progress=progress,
+        )
+        if self._unit == "word":
+            # A site is a word here, and is numbered as one.
+            return replace(found.with_words(embedded.words), sites=None)
+        if self._unit == "word-max":
+            return found.whole_words(embedded)
+        return found.with_words(self.labels(embedded))
 
 
 def _check_finite(index: int, embedded: Embedded) -> None:

@@ -195,6 +195,119 @@ def substitute(
     >>> words = ["ludicrous", "awful"]  # of three tokens, as "loathed", and of one
     >>> substitute("I loathed it", candidates=words, replace="several")  # doctest: +SKIP
     """
+    asking: dict[str, Any] = {
+        "position": position,
+        "candidates": candidates,
+        "tokens": tokens,
+        "replace": replace,
+    }
+    _check_asking(**asking)
+    _values.flag("progress", progress)
+    top_k = _values.integer("top_k", top_k, low=1)
+    if through_model is not None:
+        through_model = _values.integer("through_model", through_model, low=1)
+    seed = _values.seed(seed)
+    embedded = embed(texts, model, "words", max_tokens=max_tokens)
+    listed = [embedded] if isinstance(embedded, Embedded) else embedded
+    substituting = Substituting(model, **asking, W=W, draws=draws, seed=seed, backend=backend)
+    vocabulary, maps = substituting.vocabulary, substituting.maps
+    several = len(listed) > 1
+    shown = progress and not several
+    whole = None if through_model is None else models.loaded(model)
+    results = []
+    with progress_bar(len(listed), "text", progress and several) as bar:
+        for index, one in enumerate(listed):
+            asked = substituting.asked(index, one)
+            # Before the search: a text that is too long for the model is refused at once.
+            runs = None
+            if whole is not None and through_model is not None:
+                text = PooledText(whole, index, one.text, max_tokens)
+                runs = _Runs(text, through_model, shown)
+            result = substituting.found(one, asked, top_k, largest=largest, progress=shown)
+            results.append(_replacements(result, one, asked, vocabulary, maps, runs))
+            bar.update(1)
+    return results if isinstance(embedded, list) else results[0]
+
+
+class Substituting:
+    """What is replaced by what, prepared once for one text after another.
+
+    The arguments are those of :func:`substitute`, checked.
+    """
+
+    def __init__(
+        self,
+        model: models.Model,
+        *,
+        position: int | str | None = None,
+        candidates: Sequence[str] | None = None,
+        tokens: str = "words",
+        replace: str = "words",
+        W: Array | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        backend: str | None = None,
+    ) -> None:
+        self.vocabulary = vocabulary = vocabulary_of(model)
+        tokenizer = models.source(model, "words")[0].tokenizer
+        of_table = _inputs.texts(vocabulary.E[:1])
+        self.maps = attention_draws(of_table, ATTENTION["raf"], W, draws, seed, backend).kept()
+        self._seed = seed
+        self._choice: _Tokens | _Words
+        if candidates is not None and replace in places.OF_WORDS:
+            self._choice = _Words(position, replace, vocabulary.cut(candidates, tokenizer))
+            return
+        allowed = (
+            vocabulary.allowed(tokens)
+            if candidates is None
+            else vocabulary.find(candidates, tokenizer)
+        )
+        scores = vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, W)
+        self._choice = _Tokens(position, replace, vocabulary.names, allowed, scores)
+
+    def asked(self, index: int, embedded: Embedded) -> Asked:
+        """Where to replace in text number `index`, and by what.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to replace in it, or nothing to put there.
+        """
+        asked = self._choice.of(embedded, index)
+        if asked.pairs == 0:
+            raise ValueError(
+                f"candidates must hold a word to put into texts[{index}], got none: no word is "
+                "replaced by itself"
+            )
+        return asked
+
+    def found(
+        self,
+        embedded: Embedded,
+        asked: Asked,
+        top_k: int,
+        *,
+        largest: bool = True,
+        progress: bool = False,
+    ) -> SubstitutionResult:
+        """The change of every pair, labelled; its `top_k` pairs, fewer where there are fewer."""
+        result = substitution_under(
+            self.maps,
+            _inputs.texts(embedded.X),
+            self.vocabulary.E,
+            positions=asked.at,
+            own=embedded.token_ids,
+            top_k=min(top_k, asked.pairs),
+            largest=largest,
+            seed=self._seed,
+            progress=progress,
+            **asked.options,
+        )
+        return result.with_words(asked.labels).with_names(asked.names)
+
+
+def _check_asking(position: object, candidates: object, tokens: object, replace: object) -> None:
+    """Refuse what no text can be asked."""
     _check_position(position)
     _check_candidates(candidates)
     _values.one_of("tokens", tokens, places.CHOICES)
@@ -204,60 +317,6 @@ def substitute(
             f'candidates must be given with replace="{replace}": the list of words to put in place '
             "of whole words, got none"
         )
-    _values.flag("progress", progress)
-    top_k = _values.integer("top_k", top_k, low=1)
-    if through_model is not None:
-        through_model = _values.integer("through_model", through_model, low=1)
-    seed = _values.seed(seed)
-    embedded = embed(texts, model, "words", max_tokens=max_tokens)
-    listed = [embedded] if isinstance(embedded, Embedded) else embedded
-    vocabulary = vocabulary_of(model)
-    tokenizer = models.source(model, "words")[0].tokenizer
-    given = (ATTENTION["raf"], W, draws, seed, backend)
-    maps = attention_draws(_inputs.texts(listed[0].X), *given).kept()
-    choice: _Tokens | _Words
-    if candidates is not None and replace in places.OF_WORDS:
-        choice = _Words(position, replace, vocabulary.cut(candidates, tokenizer))
-    else:
-        allowed = (
-            vocabulary.allowed(tokens)
-            if candidates is None
-            else vocabulary.find(candidates, tokenizer)
-        )
-        scores = vocabulary.self_scores(seed, draws) if W is None else self_scores(vocabulary.E, W)
-        choice = _Tokens(position, replace, vocabulary.names, allowed, scores)
-    several = len(listed) > 1
-    whole = None if through_model is None else models.loaded(model)
-    results = []
-    with progress_bar(len(listed), "text", progress and several) as bar:
-        for index, one in enumerate(listed):
-            asked = choice.of(one, index)
-            if asked.pairs == 0:
-                raise ValueError(
-                    f"candidates must hold a word to put into texts[{index}], got none: no word is "
-                    "replaced by itself"
-                )
-            # Before the search: a text that is too long for the model is refused at once.
-            runs = None
-            if whole is not None and through_model is not None:
-                text = PooledText(whole, index, one.text, max_tokens)
-                runs = _Runs(text, through_model, progress and not several)
-            result = substitution_under(
-                maps,
-                _inputs.texts(one.X),
-                vocabulary.E,
-                positions=asked.at,
-                own=one.token_ids,
-                top_k=min(top_k, asked.pairs),
-                largest=largest,
-                seed=seed,
-                progress=progress and not several,
-                **asked.options,
-            )
-            result = result.with_words(asked.labels).with_names(asked.names)
-            results.append(_replacements(result, one, asked, vocabulary, maps, runs))
-            bar.update(1)
-    return results if isinstance(embedded, list) else results[0]
 
 
 def _check_position(position: object) -> None:
@@ -287,7 +346,7 @@ def _check_candidates(candidates: object) -> None:
 # -- what is asked of a text -----------------------------------------------------------------------
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """Where to replace in a text, and by what."""
 
     at: list[int] | list[Site]
@@ -307,12 +366,12 @@ class _Tokens(NamedTuple):
     allowed: Tensor  # (V,) bool
     scores: Tensor
 
-    def of(self, embedded: Embedded, index: int) -> _Asked:
+    def of(self, embedded: Embedded, index: int) -> Asked:
         at, left_out = places.replaceable(self.position, embedded, index, self.replace)
         own = [embedded.token_ids[i] for i in at]
         pairs = len(at) * int(self.allowed.sum()) - int(self.allowed[own].sum())
         options = {"candidates": self.allowed, "self_scores": self.scores}
-        return _Asked(at, left_out, pairs, embedded.labels, self.names, options)
+        return Asked(at, left_out, pairs, embedded.labels, self.names, options)
 
 
 class _Words(NamedTuple):
@@ -322,7 +381,7 @@ class _Words(NamedTuple):
     replace: str
     candidates: dict[Site, str]  # rows of the vocabulary, and what they write
 
-    def of(self, embedded: Embedded, index: int) -> _Asked:
+    def of(self, embedded: Embedded, index: int) -> Asked:
         rows = "others" if self.replace == "rewrite" else "all"
         lengths = {len(one) for one in self.candidates} if rows == "all" else None
         words, left_out = places.replaceable_words(
@@ -336,7 +395,7 @@ class _Words(NamedTuple):
         sites = [tuple(range(*embedded.word_spans[word])) for word in words]
         taken = {len(site) for site in sites}
         tuples = [one for one in self.candidates if rows == "others" or len(one) in taken]
-        return _Asked(
+        return Asked(
             at=sites,
             left_out=left_out,
             pairs=int(fitting(sites, tuples, embedded.token_ids, rows).sum()),
@@ -369,7 +428,7 @@ class _Runs(NamedTuple):
 def _replacements(
     result: SubstitutionResult,
     embedded: Embedded,
-    asked: _Asked,
+    asked: Asked,
     vocabulary: Vocabulary,
     maps: Draws,
     runs: _Runs | None,

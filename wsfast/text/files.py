@@ -41,32 +41,59 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # how Python keeps bytes that are not 
 
 
 class Row(NamedTuple):
-    """One text of a file: its number from 0, and the text or else what is wrong with it."""
+    """One text of a file: its number from 0, and the text or else what is wrong with it.
+
+    A row that cannot be read has None for each other column.
+    """
 
     number: int
     text: str
     problem: str | None = None
+    also: tuple[Any, ...] = ()  # cells of the other columns that were asked for
 
 
-def row_of(number: int, value: Any) -> Row:
+def row_of(number: int, value: Any, also: tuple[Any, ...] = ()) -> Row:
     """The row of one cell: a text without the blanks around it, or why it is none."""
     if value is None or value != value:
-        return Row(number, "", "there is no text: the cell is empty")
+        return Row(number, "", "there is no text: the cell is empty", also)
     if not isinstance(value, str):
-        return Row(number, "", f"it must be a text, got {type(value).__name__}: {value!r:.60}")
+        problem = f"it must be a text, got {type(value).__name__}: {value!r:.60}"
+        return Row(number, "", problem, also)
     text = value.strip()
     if not text:
-        return Row(number, "", "there is no text: it is empty")
+        return Row(number, "", "there is no text: it is empty", also)
     try:
         text.encode()
     except UnicodeEncodeError as error:
         byte = _ESCAPED.fullmatch(text[error.start])
         what = f"byte 0x{ord(byte[0]) - 0xDC00:02x}" if byte else f"{text[error.start]!r}"
-        return Row(number, "", f"not UTF-8: {what} after {text[: error.start][-20:]!r}")
-    return Row(number, text)
+        problem = f"not UTF-8: {what} after {text[: error.start][-20:]!r}"
+        return Row(number, "", problem, also)
+    return Row(number, text, None, also)
 
 
-def read_texts(path: Path, column: str | None = None) -> Iterator[Row]:
+class Columns(NamedTuple):
+    """Which columns of a table are wanted: that of the texts, None for ``text``, and others."""
+
+    text: str | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def unread(self) -> tuple[None, ...]:
+        """What a row that cannot be read has of the others."""
+        return (None,) * len(self.also)
+
+    def known(self, names: Collection[str], table: str) -> tuple[str, ...]:
+        """That of the texts and the others, all of which are among `names`."""
+        wanted = DEFAULT_COLUMN if self.text is None else self.text
+        return tuple(_known_column(column, names, table) for column in (wanted, *self.also))
+
+
+ONLY_TEXTS = Columns()
+"""No column but that called text."""
+
+
+def read_texts(path: Path, column: str | None = None, also: tuple[str, ...] = ()) -> Iterator[Row]:
     """The texts of a file, numbered from 0, read as they are asked for.
 
     Parameters
@@ -77,6 +104,8 @@ def read_texts(path: Path, column: str | None = None) -> Iterator[Row]:
         ``.gz``, with one text a line. In UTF-8, or in UTF-16 with a byte-order mark.
     column : str, optional
         The column that holds the texts; ``text`` by default.
+    also : tuple of str
+        Further columns, whose cells a row has as `also`.
 
     Yields
     ------
@@ -101,23 +130,23 @@ def read_texts(path: Path, column: str | None = None) -> Iterator[Row]:
     if kind == [".parquet"]:
         if packed:
             raise ValueError(f"file: unpack {name} first: Parquet files are compressed inside")
-        yield from _parquet(path, name, column)
+        yield from _parquet(path, name, Columns(column, also))
         return
     if kind == [".json"]:
         raise ValueError(f"file: {name} is JSON: take .jsonl, with one object a line")
     with gzip.open(path) if packed else path.open("rb") as stream:
-        yield from read_stream(stream, name, column, kind[0] if kind else "")
+        yield from read_stream(stream, name, Columns(column, also), kind[0] if kind else "")
 
 
 def read_stream(
-    stream: BinaryIO | gzip.GzipFile, name: str, column: str | None = None, kind: str = ""
+    stream: BinaryIO | gzip.GzipFile, name: str, columns: Columns = ONLY_TEXTS, kind: str = ""
 ) -> Iterator[Row]:
     """The same for an open file whose kind is the suffix `kind`; `name` is for messages."""
     rows = _KINDS.get(kind, _lines)
-    if rows is _lines and column is not None:
+    if rows is _lines and columns != ONLY_TEXTS:
         raise ValueError(f"column: only CSV, TSV, JSONL and Parquet files have columns, got {name}")
     with _told(name), _decoded(stream, name) as text:
-        yield from rows(text, name, column)
+        yield from rows(text, name, columns)
 
 
 @contextmanager
@@ -158,37 +187,38 @@ def _decoded(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[io.TextIOW
 # -- one function for each kind of file ------------------------------------------------------------
 
 
-def _lines(text: io.TextIOWrapper, name: str, column: str | None) -> Iterator[Row]:
+def _lines(text: io.TextIOWrapper, name: str, columns: Columns) -> Iterator[Row]:
     text.reconfigure(newline=None)
     for number, line in enumerate(text):
         if line.strip():
             yield row_of(number, line)
 
 
-def _csv(text: io.TextIOWrapper, name: str, column: str | None) -> Iterator[Row]:
-    return _table(text, ",", name, column)
+def _csv(text: io.TextIOWrapper, name: str, columns: Columns) -> Iterator[Row]:
+    return _table(text, ",", name, columns)
 
 
-def _tsv(text: io.TextIOWrapper, name: str, column: str | None) -> Iterator[Row]:
-    return _table(text, "\t", name, column)
+def _tsv(text: io.TextIOWrapper, name: str, columns: Columns) -> Iterator[Row]:
+    return _table(text, "\t", name, columns)
 
 
-def _table(text: io.TextIOWrapper, separator: str, name: str, column: str | None) -> Iterator[Row]:
+def _table(text: io.TextIOWrapper, separator: str, name: str, columns: Columns) -> Iterator[Row]:
     records = _records(text, separator)
     header: Any = next(records, (0, []))[1]
     if isinstance(header, csv.Error):
         raise ValueError(f"file: the header of {name} cannot be read: {header}")
-    wanted = _known_column(column, header, name)
-    at = header.index(wanted)
+    at = [header.index(column) for column in columns.known(header, name)]
     for number, (line, cells) in enumerate(records):
         if isinstance(cells, csv.Error):
-            yield Row(number, "", f"the quotes up to line {line} do not fit: {cells}")
+            problem = f"the quotes up to line {line} do not fit: {cells}"
+            yield Row(number, "", problem, columns.unread)
         elif any(cells[len(header) :]):
             # An unquoted separator: what stands after it would be lost without a word.
             counts = f"{len(cells)} cells, and the header has {len(header)}"
-            yield Row(number, "", f"line {line} has {counts}")
+            yield Row(number, "", f"line {line} has {counts}", columns.unread)
         else:
-            yield row_of(number, cells[at] if at < len(cells) else None)
+            own, *also = [cells[k] if k < len(cells) else None for k in at]
+            yield row_of(number, own, tuple(also))
 
 
 def _records(text: io.TextIOWrapper, separator: str) -> Iterator[tuple[int, Any]]:
@@ -210,21 +240,26 @@ def _records(text: io.TextIOWrapper, separator: str) -> Iterator[tuple[int, Any]
             yield reader.line_num, record
 
 
-def _jsonl(text: io.TextIOWrapper, name: str, column: str | None) -> Iterator[Row]:
+def _jsonl(text: io.TextIOWrapper, name: str, columns: Columns) -> Iterator[Row]:
     text.reconfigure(newline="\n")
     values = _values(text)
     first = list(islice(values, _ROWS_WITH_KEYS))
     objects = [value for _, value in first if isinstance(value, dict)]
-    wanted = DEFAULT_COLUMN if column is None else column
-    if objects or column is not None:
-        wanted = _known_column(column, list(dict.fromkeys(chain(*objects))), name)
+    wanted = DEFAULT_COLUMN
+    if objects or columns != ONLY_TEXTS:
+        wanted, *_ = columns.known(list(dict.fromkeys(chain(*objects))), name)
     for number, (line, value) in enumerate(chain(first, values)):
         if isinstance(value, Exception):
-            yield Row(number, "", f"line {line} is not JSON: {value}")
-        elif isinstance(value, dict) and wanted not in value:
-            yield Row(number, "", f"line {line} has no {wanted!r}")
-        else:
-            yield row_of(number, value[wanted] if isinstance(value, dict) else value)
+            yield Row(number, "", f"line {line} is not JSON: {value}", columns.unread)
+            continue
+        own, also = value, columns.unread
+        if isinstance(value, dict):
+            also = tuple(value.get(column) for column in columns.also)
+            if wanted not in value:
+                yield Row(number, "", f"line {line} has no {wanted!r}", also)
+                continue
+            own = value[wanted]
+        yield row_of(number, own, also)
 
 
 def _values(text: io.TextIOWrapper) -> Iterator[tuple[int, Any]]:
@@ -239,12 +274,12 @@ def _values(text: io.TextIOWrapper) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def _parquet(path: Path, name: str, column: str | None) -> Iterator[Row]:
+def _parquet(path: Path, name: str, columns: Columns) -> Iterator[Row]:
     arrow, parquet = (import_extra(part, "tables") for part in ("pyarrow", "pyarrow.parquet"))
     with path.open("rb") as stream:
         try:
             file = parquet.ParquetFile(stream)
-            wanted = _known_column(column, file.schema_arrow.names, name)
+            wanted, *others = columns.known(file.schema_arrow.names, name)
             held = file.schema_arrow.field(wanted).type
             if arrow.types.is_dictionary(held):
                 held = held.value_type
@@ -252,15 +287,16 @@ def _parquet(path: Path, name: str, column: str | None) -> Iterator[Row]:
             if str(held) not in texts:
                 raise ValueError(f"column: {wanted!r} in {name} holds {held}, not texts")
             number = 0
-            for batch in file.iter_batches(_CELLS_AT_ONCE, columns=[wanted]):
-                for cell in batch.column(0).to_pylist():
-                    yield row_of(number, cell)
+            for batch in file.iter_batches(_CELLS_AT_ONCE, columns=[wanted, *others]):
+                cells = [batch.column(column).to_pylist() for column in (wanted, *others)]
+                for own, *also in zip(*cells, strict=True):
+                    yield row_of(number, own, tuple(also))
                     number += 1
         except (arrow.ArrowException, OSError) as error:
             raise ValueError(f"file: {name} is no whole Parquet file: {error}") from error
 
 
-_KINDS: dict[str, Callable[[io.TextIOWrapper, str, str | None], Iterator[Row]]] = {
+_KINDS: dict[str, Callable[[io.TextIOWrapper, str, Columns], Iterator[Row]]] = {
     ".csv": _csv,
     ".tsv": _tsv,
     ".jsonl": _jsonl,
@@ -268,9 +304,8 @@ _KINDS: dict[str, Callable[[io.TextIOWrapper, str, str | None], Iterator[Row]]] 
 }
 
 
-def _known_column(column: str | None, names: Collection[str], name: str) -> str:
-    """The column that was asked for, or the one called text."""
-    wanted = DEFAULT_COLUMN if column is None else column
+def _known_column(wanted: str, names: Collection[str], name: str) -> str:
+    """The column that was asked for, where there is one of that name."""
     count = list(names).count(wanted)
     if count == 1:
         return wanted
