@@ -240,7 +240,7 @@ def test_what_a_process_refuses_is_told_here(tiny, table, tmp_path):
     assert children(os.getpid()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, inside):
     out = tmp_path / "out"
     arguments = ["corpus", "score", str(table), "--out", str(out), "--model", tiny]
     run = subprocess.Popen(
@@ -259,13 +259,14 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path):
         assert run.poll() is None
         time.sleep(0.01)
     own = children(run.pid)
+    assert len(own) == 2
     os.killpg(run.pid, signal.SIGINT)  # as a terminal sends it: to all of them
     _, err = run.communicate(timeout=20)
     assert run.returncode == 130
     assert err == "wsfast: interrupted\n"
     assert not any(alive(process) for process in own)
     kept = content(out)
-    whole = corpus.score(table, out, Scorer(tiny), shard_rows=1, workers=1)
+    whole = corpus.score(table, out, Scorer(tiny), shard_rows=1)
     assert kept.items() <= content(whole.path).items()
 
 
