@@ -26,7 +26,7 @@ def add_form(output: argparse._ArgumentGroup, row: str) -> None:
     form.add_argument("--csv", action="store_true", help=f"print CSV, one row {row}")
 
 
-def add_html(output: argparse._ArgumentGroup) -> None:
+def add_html(output: argparse._ActionsContainer) -> None:
     """Where to write a page."""
     output.add_argument(
         "--html", type=Path, metavar="OUT.html", help="also write a page that shows it offline"

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from wsfast.cli import arguments, outputs, streams
 
-# As in corpus/measures.py, corpus/pools.py, corpus/run.py and corpus/scorer.py, which the command
-# does not import for its help.
+# As in the modules of corpus/, which the command does not import for its help.
 _WHAT = ("ball", "mask", "substitute", "layers")
 _ENGINES = ("local", "ray")
 _SHARD_ROWS = 256
 _RADIUS = 0.1
+_LISTS = ("S_i", "mask_i", "substitute_i")
+_LEAST_TEXTS = 5
 
+_FAILED = 1
 _LEFT_OUT = 3
 
 
@@ -27,6 +29,8 @@ def add_to(commands: arguments.Commands) -> None:
     )
     parts = parser.add_subparsers(required=True, metavar="PART")
     _add_score(parts)
+    _add_summary(parts)
+    _add_audit(parts)
 
 
 def _add_score(parts: arguments.Commands) -> None:
@@ -154,3 +158,75 @@ def _score(args: argparse.Namespace) -> int:
         streams.say(f"{were} an error, {done.rows - done.errors} have none")
     streams.write(f"{done.path}\n")
     return _LEFT_OUT if done.errors else 0
+
+
+def _add_summary(parts: arguments.Commands) -> None:
+    parser = parts.add_parser(
+        "summary",
+        help="sum up a folder of measured texts: by word, position, length and label",
+        description="Sum up a folder that `score` has filled: counts, means with intervals over "
+        "texts, and quantiles, by word, position, length and label.",
+    )
+    parser.set_defaults(run=_summary)
+    parser.add_argument("corpus", type=Path, metavar="DIR", help="the folder")
+    parser.add_argument(
+        "--of", choices=_LISTS, help="which values (default: the first of these that there are)"
+    )
+    parser.add_argument(
+        "--least-texts", type=arguments.positive, default=_LEAST_TEXTS, metavar="N",
+        help="how many texts must have a word to be listed among the most and the least sensitive "
+        f"(default {_LEAST_TEXTS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="also write the tables as Parquet, and pictures"
+    )
+
+
+def _summary(args: argparse.Namespace) -> int:
+    if args.out is not None:
+        outputs.check_folder("--out", args.out)
+    from wsfast import corpus
+
+    found = corpus.Corpus(args.corpus).summary(args.of, least_texts=args.least_texts)
+    if args.out is not None:
+        found.save(args.out)
+    streams.write(f"{found}\n")
+    return 0
+
+
+def _add_audit(parts: arguments.Commands) -> None:
+    parser = parts.add_parser(
+        "audit",
+        help="hold rules against a folder of measured texts; exit status 1 where one fails",
+        description="Hold rules against a folder that `score` has filled, and compare it with "
+        "another run, text by text. Exit status: 0; 1 where a rule fails; 2 for bad usage.",
+    )
+    parser.set_defaults(run=_audit)
+    parser.add_argument("corpus", type=Path, metavar="DIR", help="the folder")
+    parser.add_argument(
+        "--rule", action="append", default=[], metavar="SQL", help="a condition on aggregates over "
+        'the texts, such as "quantile_cont(upper, 0.95) < 4.5"; several: give it again',
+    )  # fmt: skip
+    parser.add_argument(
+        "--baseline", type=Path, metavar="DIR", help="the same texts by another model, checkpoint "
+        "or version; rules know its values as base_S and so on",
+    )  # fmt: skip
+    arguments.add_html(parser)
+    parser.add_argument(
+        "--junit", type=Path, metavar="OUT.xml", help="also write JUnit XML, as Jenkins reads it"
+    )
+
+
+def _audit(args: argparse.Namespace) -> int:
+    outputs.check_page("--html", args.html)
+    outputs.check_xml("--junit", args.junit)
+    from wsfast import corpus
+
+    baseline = None if args.baseline is None else corpus.Corpus(args.baseline)
+    found = corpus.Corpus(args.corpus).audit(args.rule, baseline)
+    if args.html is not None:
+        found.to_html(args.html)
+    if args.junit is not None:
+        found.to_junit(args.junit)
+    streams.write(f"{found}\n")
+    return 0 if found.passed else _FAILED

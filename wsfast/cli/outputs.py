@@ -35,6 +35,12 @@ def check_page(flag: str, path: Path | None) -> None:
         _check_file(flag, path, () if _is_special(path) else _PAGES)
 
 
+def check_xml(flag: str, path: Path | None) -> None:
+    """Refuse a path that no XML can be written to; None is no path."""
+    if path is not None:
+        _check_file(flag, path, () if _is_special(path) else ("xml",))
+
+
 def write_page(path: Path, page: str) -> None:
     """Write a page of HTML where `check_page` found that it can be."""
     from wsfast._files import write_whole

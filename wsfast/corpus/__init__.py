@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from wsfast.corpus.folder import Corpus
+from wsfast.corpus.corpus import Corpus
 from wsfast.corpus.run import score
 from wsfast.corpus.scorer import Scorer
+from wsfast.results.audit import Audit, Paired, Verdict
+from wsfast.results.corpus_summary import CorpusSummary, Group
 
-__all__ = ["Corpus", "Scorer", "score"]
+__all__ = ["Audit", "Corpus", "CorpusSummary", "Group", "Paired", "Scorer", "Verdict", "score"]

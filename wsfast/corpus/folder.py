@@ -1,4 +1,4 @@
-"""`Corpus`: a folder of measured texts."""
+"""A folder of measured texts: its manifest and its shards."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MANIFEST = "manifest.json"
 SHARDS = "shards"
 
 
-class Corpus:
-    """A folder that :func:`wsfast.corpus.score` has filled.
+class Folder:
+    """What is in a folder of measured texts.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ class Corpus:
         return [self.path / SHARDS / shard["name"] for shard in self.manifest["shards"]]
 
     def __repr__(self) -> str:
-        return f"Corpus({str(self.path)!r}): {self.rows} texts, {self.errors} with an error"
+        counts = f"{self.rows} texts, {self.errors} with an error"
+        return f"{type(self).__name__}({str(self.path)!r}): {counts}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class Measure(ABC):
 
     name: ClassVar[str]
     """What a user calls it."""
+    searched: ClassVar[tuple[str, ...]] = ()
+    """Columns that a search has found: lower bounds."""
+    proved: ClassVar[str] = ""
+    """The column that says what these cannot exceed."""
 
     @staticmethod
     @abstractmethod
@@ -52,6 +56,7 @@ class Ball(Measure):
     """The worst case over the ball, at every word."""
 
     name = "ball"
+    searched, proved = ("S", "S_i"), "upper"
 
     def __init__(self, scoring: Scoring, *, bound: bool) -> None:
         self._scoring, self._bound = scoring, bound
@@ -128,6 +133,7 @@ class Layers(Measure):
     """S of every head of the trained model."""
 
     name = "layers"
+    searched, proved = ("heads_max", "head_S"), "heads_upper"
 
     def __init__(
         self,

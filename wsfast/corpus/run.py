@@ -19,7 +19,8 @@ from wsfast._extras import import_extra
 from wsfast._files import write_whole
 from wsfast._folder import keep_settings
 from wsfast._progress import Progress, progress_bar
-from wsfast.corpus.folder import MANIFEST, SETTINGS, SHARDS, Corpus
+from wsfast.corpus.corpus import Corpus
+from wsfast.corpus.folder import MANIFEST, SETTINGS, SHARDS
 from wsfast.corpus.pools import ENGINES, Pool, pool_of
 from wsfast.corpus.scorer import Scorer
 from wsfast.corpus.shards import Source, about, column_names, name_of
@@ -160,6 +161,7 @@ def _settings(scorer: Scorer, source: Source, size: int) -> dict[str, Any]:
     return {
         **scorer.settings,
         "weights": models.digest(scorer.model),
+        "d": models.source(scorer.model, "words")[0].table.shape[1],
         "columns": list(column_names(scorer, source.also)),
         "id": source.id,
         "label": source.label,

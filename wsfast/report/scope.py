@@ -51,3 +51,10 @@ def of_map(info: dict[str, Any]) -> str:
     """Say which features change."""
     of = _MAPS.get(info.get("map", ""))
     return "of the feature map" if of is None else f"of {of}, not of a whole model"
+
+
+OF_CORPUS = (
+    "S is of a layer, not of the model; what a search has found is a lower bound of it, and only "
+    "`upper` says what it cannot exceed"
+)
+"""What the figures of a corpus do not say."""

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    pass
+    from pathlib import Path
 
 
 class Renderer(Protocol):
@@ -31,6 +31,12 @@ class Renderer(Protocol):
 
     def to_jsonl(self, result: Any, /) -> str:
         """JSON, a line for each text."""
+
+    def to_junit(self, result: Any, /) -> bytes:
+        """JUnit XML, as Jenkins reads it."""
+
+    def save_pictures(self, result: Any, folder: Path, /) -> list[Path]:
+        """Draw pictures into a folder, and return what was written."""
 
     def plot(self, result: Any, /, *args: Any, **options: Any) -> Any:
         """Draw a picture, and return its Axes."""
