@@ -12,13 +12,13 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from corpus.processes import alive, children, content
 from reproduce import tiny_model
 
 from wsfast import corpus
-from wsfast.corpus import Corpus, Scorer, pools
+from wsfast.corpus import Corpus, Scorer
 
 pytestmark = pytest.mark.needs("text", "parquet")
 
@@ -33,29 +33,6 @@ def table(tmp_path):
         writer.writerow(["text", "number", "label"])
         writer.writerows([text, f"r{k}", k % 2] for k, text in enumerate(TEXTS))
     return path
-
-
-class Inside(pools.Pool):
-    """Shards measured in this process, not in their order: others take seconds to begin."""
-
-    def __init__(self, scorer):
-        self.scorer = scorer
-
-    def measured(self, shards):
-        for shard in reversed(list(shards)):
-            yield shard, shard.measured(self.scorer)
-
-    def close(self):
-        pass
-
-
-@pytest.fixture
-def inside(monkeypatch):
-    monkeypatch.setattr("wsfast.corpus.run.pool_of", lambda _, scorer, *__: Inside(scorer))
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in Path(folder, "shards").iterdir()}
 
 
 def read(folder):
@@ -207,12 +184,11 @@ def test_what_is_no_corpus_is_refused(tmp_path):
 # -- processes -------------------------------------------------------------------------------------
 
 
-def test_a_process_that_dies_costs_its_shard_alone(tiny, tmp_path, monkeypatch):
+def test_a_process_that_dies_costs_its_shard_alone(tiny, tmp_path, measured_here):
     many = tmp_path / "many.txt"
     many.write_text("\n".join(f"{tiny_model.TEXTS[k % 6]} {k}" for k in range(60)))
     given = {"scorer": Scorer(tiny), "shard_rows": 2}
-    with monkeypatch.context() as patch:
-        patch.setattr("wsfast.corpus.run.pool_of", lambda _, scorer, *__: Inside(scorer))
+    with measured_here():
         undisturbed = corpus.score(many, tmp_path / "undisturbed", **given)
     out, killed = tmp_path / "out", []
 
@@ -240,7 +216,7 @@ def test_what_a_process_refuses_is_told_here(tiny, table, tmp_path):
     assert children(os.getpid()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, inside):
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, measured_here):
     out = tmp_path / "out"
     arguments = ["corpus", "score", str(table), "--out", str(out), "--model", tiny]
     run = subprocess.Popen(
@@ -266,27 +242,6 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, 
     assert err == "wsfast: interrupted\n"
     assert not any(alive(process) for process in own)
     kept = content(out)
-    whole = corpus.score(table, out, Scorer(tiny), shard_rows=1)
+    with measured_here():
+        whole = corpus.score(table, out, Scorer(tiny), shard_rows=1)
     assert kept.items() <= content(whole.path).items()
-
-
-def children(process):
-    """Processes of the pool of `process`, from the youngest on."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_bytes()
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        if parent == process and b"spawn_main" in words:
-            found.append(int(path.name))
-    return sorted(found, reverse=True)
-
-
-def alive(process):
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"

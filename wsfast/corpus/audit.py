@@ -79,7 +79,9 @@ def _verdict(connection: Any, rule: str, texts: str, corpus: Folder) -> Verdict:
     except error_of() as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"rules must hold SQL conditions, got {rule!r}: {reason}") from error
-    if len(rows) != 1 or len(rows[0]) != 1:
+    if rows and len(rows[0]) != 1:
+        raise ValueError(f"rules must be one condition each, got {rule!r}")
+    if len(rows) != 1:
         raise ValueError(
             f"rules must be aggregates, with one value for the whole corpus, got {rule!r}, which "
             "has one for each text: take avg, max, quantile_cont, …"
