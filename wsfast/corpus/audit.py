@@ -100,7 +100,10 @@ def _left_value(connection: Any, node: Any, sql: str, texts: str) -> str | None:
     left = left_side(node, sql)
     if left is None:
         return None
-    found = connection.execute(f"SELECT {left}\nFROM {texts}").fetchone()[0]
+    try:
+        found = connection.execute(f"SELECT {left}\nFROM {texts}").fetchone()[0]
+    except error_of():  # of a comparison within brackets
+        return None
     return f"{found:.6g}" if isinstance(found, float) else str(found)
 
 

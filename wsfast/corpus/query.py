@@ -77,13 +77,16 @@ def columns_in(node: Any) -> set[str]:
 
 
 def left_side(node: Any, sql: str) -> str | None:
-    """What a comparison has on its left; None for what is none, or of a release that tells less."""
+    """What the comparison that is all of a SELECT has on its left; None for what is none."""
     if node.get("class") != "COMPARISON":
         return None
-    start, length = (node["left"].get(key) for key in ("query_location", "query_location_length"))
-    if not isinstance(start, int) or not isinstance(length, int):
-        return None
-    return sql.encode()[start : start + length].decode()
+    left = node["left"]
+    if "query_location_length" in left:
+        start, stop = left["query_location"], left["query_location_length"]
+        stop += start
+    else:  # releases before 2.0 tell where the operator is
+        start, stop = len("SELECT "), node["query_location"]
+    return sql.encode()[start:stop].decode()
 
 
 def interval(mean: float, spread: float | None, count: int) -> tuple[float, float]:
