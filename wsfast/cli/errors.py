@@ -13,12 +13,13 @@ _WRITTEN = {
     "top_k": "--top",
     "scale=False": "--no-scale",
     "largest=False": "--harmless",
+    "rules must": "--rule must",
     'weight_fn="relu", normalize=False': "--weight-fn relu-unnormalized",
 }
 _ARGUMENTS = (
-    "bound", "candidates", "column", "draws", "file", "heads", "layer", "layers", "max_tokens",
-    "model", "out", "perturbation", "position", "radius", "relative_radius", "replace", "seed",
-    "through_model", "tokens", "weight_fn",
+    "baseline", "bound", "candidates", "column", "draws", "file", "heads", "layer", "layers",
+    "max_tokens", "model", "out", "perturbation", "position", "radius", "relative_radius",
+    "replace", "seed", "through_model", "tokens", "weight_fn",
 )  # fmt: skip
 # Also an entry of a list, `layers[0]`: an option has no numbers.
 _FIRST = re.compile(rf"\A({'|'.join(_ARGUMENTS)})(?:\[\d+\])?(?=:| must| and )")

@@ -17,7 +17,7 @@ from wsfast.cli import errors, streams
 from wsfast.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from wsfast.text.files import Row
+    from wsfast._read_texts import Row
     from wsfast.text.tokens import TooLongError
 
 _FAULT = 1
@@ -171,7 +171,7 @@ class Batch:
 
 def read_words(path: Path) -> list[str]:
     """The words of a file, one a line or in a table; an error for one that is no text."""
-    from wsfast.text.files import read_texts
+    from wsfast._read_texts import read_texts
 
     words = []
     for number, word, problem, _ in read_texts(path):
@@ -185,7 +185,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def _rows(args: argparse.Namespace) -> Iterator[Row]:
-    from wsfast.text.files import Columns, read_stream, read_texts, row_of
+    from wsfast._read_texts import Columns, read_stream, read_texts, row_of
 
     if args.text and args.file is not None:
         raise InputError("give either TEXT or --file")

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from wsfast.corpus.folder import Folder
 
 _SAME = 1e-5  # a value of a head that has changed by less, relative to it, is the same
-_MAY_DIFFER = ("model", "weights", "versions", "torch", "instruction set", "threads", "columns")
+# What may differ between runs that compare: who measured, and how the rows were written down.
+_MAY_DIFFER = (
+    "model", "weights", "versions", "torch", "instruction set", "threads", "backend",
+    "column", "keep", "columns", "id", "label", "limit", "shard_rows",
+)  # fmt: skip
 _PAIRED = ("S", "upper", "mask_max", "substitute_max", "heads_max", "heads_upper")
 
 

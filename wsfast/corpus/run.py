@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from wsfast._extras import import_extra
 from wsfast._files import write_whole
 from wsfast._folder import keep_settings
 from wsfast._progress import Progress, progress_bar
+from wsfast._read_texts import DEFAULT_COLUMN
 from wsfast.corpus.corpus import Corpus
 from wsfast.corpus.folder import MANIFEST, SETTINGS, SHARDS
 from wsfast.corpus.pools import ENGINES, Pool, pool_of
@@ -26,7 +28,6 @@ from wsfast.corpus.scorer import Scorer
 from wsfast.corpus.shards import Source, about, column_names, name_of
 from wsfast.studies.assemble import versions
 from wsfast.text import models
-from wsfast.text.files import DEFAULT_COLUMN
 
 SHARD_ROWS = 256
 """Rows of a shard by default."""
@@ -156,8 +157,7 @@ def _counted(source: Source, size: int, folder: Path) -> tuple[int, dict[int, in
 
 def _settings(scorer: Scorer, source: Source, size: int) -> dict[str, Any]:
     """All that the numbers depend on."""
-    extras = {"transformers": "text", "tokenizers": "text", "pyarrow": "tables"}
-    others = {name: import_extra(name, extra).__version__ for name, extra in extras.items()}
+    others = {name: version(name) for name in ("transformers", "tokenizers", "pyarrow")}
     return {
         **scorer.settings,
         "weights": models.digest(scorer.model),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wsfast._extras import import_extra
-from wsfast.text.files import Row, read_texts
+from wsfast._read_texts import Row, read_texts
 
 if TYPE_CHECKING:
     from wsfast.corpus.scorer import Scorer

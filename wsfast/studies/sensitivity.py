@@ -106,9 +106,9 @@ def raf_sensitivity(
         A position is done when four steps together raise its norm by less than this share.
     quick : bool, default False
         Whether to search in 12 steps from one start, and with all of `starts` and `max_steps` only
-        at the positions whose S_i is then within 2 % of the largest, eight at most. Of texts of
-        100 words it takes about half the time; S is the same on almost all of them, and S_i
-        elsewhere lower by about 0.05 % (reviews of 128 tokens).
+        at the positions whose S_i is then within 1 % of the largest, four at most. Reviews of 128
+        tokens take about half the time; S is the same of almost all, S_i elsewhere lower by some
+        0.05 %.
     bound : bool, default False
         Whether to prove from above as well: no Δ of the ball gives more than `upper` of the result
         (docs/design.md, 8). It costs as much as one to six further searches, and what the proof

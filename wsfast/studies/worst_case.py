@@ -27,7 +27,7 @@ _ROOM, _ROOM_OF_WORD = 1.045, 1.15
 
 # After a quick search the whole one is made where S_i is this share of the largest or more, at so
 # many places at most.
-_LEADING, _MOST_LEADING = 0.98, 8
+_LEADING, _MOST_LEADING = 0.99, 4
 
 
 class WorstCase(NamedTuple):

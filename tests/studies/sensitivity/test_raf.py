@@ -464,6 +464,32 @@ def test_more_effort_helps(backend):
 
 @all_backends
 @weight_fns
+def test_quick_ends_with_the_whole_search_where_it_is_worst(backend, weight_fn, normalize):
+    options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}
+    for n, d, seed in ((6, 5, 0), (14, 20, 1), (9, 40, 2)):
+        X, W = random_text(n, d, seed)
+        result = raf_sensitivity(X, W, quick=True, **options)
+        i = int(result.position)
+        assert float(result.value) == pytest.approx(
+            relative_change(X, W, i, result.delta, weight_fn, normalize), rel=2e-7
+        )
+        # As in 12 steps, where those have led higher than the whole search from its own starts.
+        alone = raf_sensitivity(X, W, positions=[i], **options)
+        assert float(result.value) >= float(alone.value) * (1 - 1e-6)
+        assert int(result.info["max_steps"]) == 60
+
+
+def test_quick_and_a_bound_go_together():
+    X, W = random_text(10, 24, 3)
+    result = raf_sensitivity(X, W, quick=True, bound=True)
+    assert bool((result.upper >= result.per_word).all())
+    assert float(result.value) >= float(raf_sensitivity(X, W, quick=True).value) * (1 - 1e-6)
+    with pytest.raises(TypeError, match="quick must be True or False, got 1"):
+        raf_sensitivity(X, W, quick=1)
+
+
+@all_backends
+@weight_fns
 def test_fewest_steps(backend, weight_fn, normalize):
     X, W = random_text(4, 3)
     options = {"weight_fn": weight_fn, "normalize": normalize, "backend": backend}

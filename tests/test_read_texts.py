@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from wsfast.text.files import read_stream, read_texts, row_of
+from wsfast._read_texts import read_stream, read_texts, row_of
 
 needs_parquet = pytest.mark.needs("parquet")
 
