@@ -15,11 +15,8 @@ from wsfast.results.student_t import t_factor
 if TYPE_CHECKING:
     from wsfast.corpus.folder import Folder
 
-# A program's variables are no tables; no file is read or written; no option is changed.
-_LOCKED = (
-    "SET python_enable_replacements = false; SET enable_external_access = false; "
-    "SET lock_configuration = true"
-)
+# No file is read or written, and no option is changed.
+_LOCKED = "SET enable_external_access = false; SET lock_configuration = true"
 
 _MOST_DOF = 1000  # where the factor is within 0.2 % of its limit
 

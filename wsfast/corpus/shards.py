@@ -81,9 +81,7 @@ class Shard(NamedTuple):
     def measured(self, scorer: Scorer) -> bytes:
         """The Parquet file of its rows; the same bytes for the same rows and settings."""
         arrow, parquet = (import_extra(part, "tables") for part in ("pyarrow", "pyarrow.parquet"))
-        found = scorer(
-            {scorer.column: [row.text if row.problem is None else None for row in self.rows]}
-        )
+        found = scorer({scorer.column: [row.text for row in self.rows]})
         broken = [row.problem for row in self.rows]
         found["error"] = [own or error for own, error in zip(broken, found["error"], strict=True)]
         columns = {
