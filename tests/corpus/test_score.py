@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from corpus.processes import alive, children, content
@@ -216,15 +217,16 @@ def test_what_a_process_refuses_is_told_here(tiny, table, tmp_path):
     assert children(os.getpid()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, measured_here):
-    out = tmp_path / "out"
-    arguments = ["corpus", "score", str(table), "--out", str(out), "--model", tiny]
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, tmp_path, measured_here):
+    many, out = tmp_path / "many.txt", tmp_path / "out"
+    # So many that it is not done before it is stopped.
+    many.write_text("\n".join(f"{tiny_model.TEXTS[k % 6]} {k}" for k in range(3000)))
     run = subprocess.Popen(
         [
             sys.executable,
             "-c",
             "import sys; from wsfast.cli import main; sys.exit(main())",
-            *arguments,
+            *("corpus", "score", str(many), "--out", str(out), "--model", tiny),
             *("--shard-rows", "1", "--workers", "2"),
         ],
         stderr=subprocess.PIPE,
@@ -243,5 +245,6 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, table, tmp_path, 
     assert not any(alive(process) for process in own)
     kept = content(out)
     with measured_here():
-        whole = corpus.score(table, out, Scorer(tiny), shard_rows=1)
-    assert kept.items() <= content(whole.path).items()
+        given = {"shard_rows": 1, "limit": 1 + max(int(Path(name).stem) for name in kept)}
+        first = corpus.score(many, tmp_path / "first", Scorer(tiny), **given)
+    assert kept.items() <= content(first.path).items()

@@ -27,8 +27,8 @@ class Scorer:
     """Word sensitivity of texts, as a function of a batch of columns.
 
     It can be pickled, and is then its settings alone: every process loads the model once, at its
-    first batch. A text is measured by itself, in one thread or more, so that a value never depends
-    on the rest of its batch. A text that cannot be done has an `error`, and nothing else.
+    first batch. A text is measured by itself, so that a value never depends on the rest of its
+    batch. What of a text cannot be measured is None, and its `error` says why.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ class Scorer:
           list `substitute_i` (None where a word cannot be replaced);
         - "layers", the heads of the trained model, as :func:`wsfast.layer_sensitivity` finds it:
           `heads_max`, `heads_layer`, `heads_head`, `heads_word`, and the lists `head_layer`,
-          `head`, `head_S`, `head_word` of all heads; with `bound` also `head_upper`.
+          `head`, `head_S`, `head_word` of all heads; with `bound` also `heads_upper` and the list
+          `head_upper`.
     column : str, default "text"
         Column of a batch that holds the texts.
     keep : sequence of str

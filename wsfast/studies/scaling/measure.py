@@ -64,9 +64,10 @@ def resolve_options(
         options["backend"] = backend_of(feature_map, options["backend"], device)
     if "k" in known:
         options["k"] = width_of(options["k"])
-    # Bounds that nobody asks for are no setting: folders of before there were any go on.
-    if not _values.flag("bound", options.get("bound", False)):
-        options.pop("bound", None)
+    # What nobody asks for is no setting: folders of before there were any of these go on.
+    for name in ("bound", "quick"):
+        if not _values.flag(name, options.get(name, False)):
+            options.pop(name, None)
     if "depth" in known:
         depth = DEFAULT_DEPTH if options["depth"] is None else options["depth"]
         options["depth"] = _values.integer("depth", depth, low=1)
