@@ -80,7 +80,8 @@ def scaling(
         Whether to show a progress bar; its parts stand for equal times, not for equal cells.
     **options
         Of `raf_sensitivity`, `rf_sensitivity` or `drf_sensitivity`: radius, positions, starts,
-        max_steps, tol, backend; bound and quick for attention; k, activation, depth for the random features.
+        max_steps, tol, backend; bound and quick for attention; k, activation, depth for the random
+        features.
 
     Returns
     -------
