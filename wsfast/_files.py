@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+_PARTIAL = ".wsfast-"  # how names of files begin that are being written
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
@@ -19,7 +21,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     special = path.exists() and not (path.is_file() or path.is_dir())
     # No name of its own that would be too long where that of `path` is just short enough.
-    partial = path if special else path.with_name(f".wsfast-{uuid.uuid4().hex}")
+    partial = path if special else path.with_name(f"{_PARTIAL}{uuid.uuid4().hex}")
     try:
         with partial.open("wb" if special else "xb") as file:
             yield file
@@ -32,6 +34,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         if not special:
             partial.unlink(missing_ok=True)
+
+
+def discard_partial(folder: Path) -> None:
+    """Delete what processes that were killed have left of files; none is being written there."""
+    for path in folder.glob(f"{_PARTIAL}*"):
+        path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:

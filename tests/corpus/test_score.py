@@ -243,7 +243,8 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, tmp_path, measure
     assert run.returncode == 130
     assert err == "wsfast: interrupted\n"
     assert not any(alive(process) for process in own)
-    kept = content(out)
+    # Of a shard that was being written there may be a part, under another name.
+    kept = {name: own for name, own in content(out).items() if name.endswith(".parquet")}
     with measured_here():
         given = {"shard_rows": 1, "limit": 1 + max(int(Path(name).stem) for name in kept)}
         first = corpus.score(many, tmp_path / "first", Scorer(tiny), **given)

@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from wsfast._extras import import_extra
+from wsfast._files import write_whole
 from wsfast.corpus.scorer import Scorer
 from wsfast.corpus.shards import Shard
 
@@ -32,8 +34,8 @@ class Pool(ABC):
     """Processes with a scorer each."""
 
     @abstractmethod
-    def measured(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, bytes]]:
-        """Each shard with the content of its file, in any order.
+    def write(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
+        """Measure shards and write their files, each as a whole; those that are done, in any order.
 
         A shard whose process dies is measured again.
 
@@ -75,15 +77,15 @@ class LocalPool(Pool):
         self._executor: ProcessPoolExecutor | None = None
         self._alive: Connection | None = None
 
-    def measured(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, bytes]]:
+    def write(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
         left = iter(shards)
         begun: dict[int, Shard] = {}
         deaths = 0
         while True:
             try:
-                for shard, content in self._until_death(left, begun):
+                for shard in self._until_death(left, begun, folder):
                     deaths = 0
-                    yield shard, content
+                    yield shard
                 return
             except BrokenProcessPool as error:  # noqa: PERF203
                 self.close()
@@ -95,25 +97,30 @@ class LocalPool(Pool):
                     ) from error
 
     def _until_death(
-        self, left: Iterator[Shard], begun: dict[int, Shard]
-    ) -> Iterator[tuple[Shard, bytes]]:
-        """What the processes measure; `begun` holds what is not done whenever one of them dies."""
+        self, left: Iterator[Shard], begun: dict[int, Shard], folder: Path
+    ) -> Iterator[Shard]:
+        """What the processes write; `begun` holds what is not done whenever one of them dies."""
         executor = self._started()
-        futures: dict[Future[bytes], Shard] = {}
+        futures: dict[Future[None], Shard] = {}
+
+        def submit(shard: Shard) -> None:
+            with _no_interrupt():  # a submission may begin a process
+                futures[executor.submit(_write, shard, folder)] = shard
+
         for shard in begun.values():
-            futures[executor.submit(_measured, shard)] = shard
+            submit(shard)
         while True:
             for shard in islice(left, _AHEAD * self._workers - len(futures)):
                 begun[shard.number] = shard
-                futures[executor.submit(_measured, shard)] = shard
+                submit(shard)
             if not futures:
                 return
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             for future in done:
-                content = _result(future)
+                _check(future)
                 shard = futures.pop(future)
                 del begun[shard.number]
-                yield shard, content
+                yield shard
 
     def _started(self) -> ProcessPoolExecutor:
         # Processes end when nobody holds the other end: after `close`, and when this one is killed.
@@ -132,6 +139,22 @@ class LocalPool(Pool):
         self._executor = self._alive = None
 
 
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that is begun meanwhile never sees it.
+
+    It ends with the run: on its own it would print a traceback. Windows has no such mask.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(scorer: Scorer, held: Connection) -> None:
     """Make this process ready for shards."""
     global _scorer
@@ -147,14 +170,17 @@ def _end_with(held: Connection) -> None:
     os._exit(1)
 
 
-def _measured(shard: Shard) -> bytes:
+def _write(shard: Shard, folder: Path) -> None:
+    # Nothing goes back: a process that is killed while it writes to the pipe would leave a part of
+    # a message, and the run would wait for the rest.
     assert _scorer is not None
-    return shard.measured(_scorer)
+    write_whole(folder / shard.name, shard.measured(_scorer))
 
 
-def _result(future: Future[bytes]) -> bytes:
+def _check(future: Future[None]) -> None:
+    """Raise here what a process has refused."""
     try:
-        return future.result()
+        future.result()
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise error.with_traceback(None)  # noqa: B904 # its cause is the other process's
 
@@ -174,7 +200,7 @@ class RayPool(Pool):
         remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_DEATHS)(_Actor)
         self._actors = [remote.remote(scorer) for _ in range(count)]
 
-    def measured(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, bytes]]:
+    def write(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
         left = iter(shards)
         free = self._actors * _AHEAD
         begun: dict[Any, tuple[Shard, Any]] = {}
@@ -187,7 +213,9 @@ class RayPool(Pool):
             (done, *_), _ = self._ray.wait(list(begun))
             shard, actor = begun.pop(done)
             free.append(actor)
-            yield shard, self._result(done)
+            # Here: workers of a cluster need not see the folder.
+            write_whole(folder / shard.name, self._result(done))
+            yield shard
 
     def _result(self, done: Any) -> bytes:
         try:

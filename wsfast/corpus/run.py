@@ -17,13 +17,13 @@ import torch
 from wsfast import _values
 from wsfast._config import machine
 from wsfast._extras import import_extra
-from wsfast._files import write_whole
+from wsfast._files import discard_partial, write_whole
 from wsfast._folder import keep_settings
-from wsfast._progress import Progress, progress_bar
+from wsfast._progress import progress_bar
 from wsfast._read_texts import DEFAULT_COLUMN
 from wsfast.corpus.corpus import Corpus
 from wsfast.corpus.folder import MANIFEST, SETTINGS, SHARDS
-from wsfast.corpus.pools import ENGINES, Pool, pool_of
+from wsfast.corpus.pools import ENGINES, pool_of
 from wsfast.corpus.scorer import Scorer
 from wsfast.corpus.shards import Source, about, column_names, name_of
 from wsfast.studies.assemble import versions
@@ -122,15 +122,11 @@ def score(
     with progress_bar(rows, "text", shown, done=sum(done.values())) as bar:
         if sum(done.values()) < rows:
             with closing(pool_of(engine, chosen, workers, address)) as pool:
-                _write(pool, left, folder / SHARDS, bar)
+                for shard in pool.write(left, folder / SHARDS):
+                    bar.update(len(shard.rows))
+    discard_partial(folder / SHARDS)
     _write_manifest(folder, settings, source, math.ceil(rows / size))
     return Corpus(folder)
-
-
-def _write(pool: Pool, shards: Any, folder: Path, bar: Progress) -> None:
-    for shard, content in pool.measured(shards):
-        write_whole(folder / shard.name, content)
-        bar.update(len(shard.rows))
 
 
 def _counted(source: Source, size: int, folder: Path) -> tuple[int, dict[int, int]]:
