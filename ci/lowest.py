@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli
 from packaging.requirements import Requirement
 
-USERS = ("text", "plots", "tables", "data", "test")  # extras
+USERS = ("text", "plots", "tables", "data", "corpus", "test")  # extras
 
 text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 project = tomli.loads(text)["project"]
