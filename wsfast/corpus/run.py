@@ -158,7 +158,7 @@ def _settings(scorer: Scorer, source: Source, size: int) -> dict[str, Any]:
         **scorer.settings,
         "weights": models.digest(scorer.model),
         "d": models.source(scorer.model, "words")[0].table.shape[1],
-        "columns": list(column_names(scorer, source.also)),
+        "columns": column_names(scorer, source.also),
         "id": source.id,
         "label": source.label,
         "limit": source.limit,

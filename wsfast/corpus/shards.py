@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -128,7 +128,7 @@ def about(file: Path) -> About:
         raise ValueError(f"{str(file)!r} is not a shard that wsfast wrote: {error}") from error
 
 
-def column_names(scorer: Scorer, also: Iterable[str]) -> Sequence[str]:
+def column_names(scorer: Scorer, also: Iterable[str]) -> list[str]:
     """Columns of a shard."""
     return ["row", *also, "digest", *scorer.columns]
 
