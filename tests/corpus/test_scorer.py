@@ -143,6 +143,16 @@ def test_what_is_too_long_is_cut_or_named(tiny):
     assert (few["tokens"], few["cut"]) == (3, None)  # the caller knows what max_tokens cuts
 
 
+def test_what_fails_for_one_text_leaves_those_of_its_length():
+    scorer = Scorer(what=["ball", "substitute"])
+    texts = ["so very good", "...", "we saw it"]
+    found = scorer({"text": texts})
+    assert found["tokens"] == [3] * 3
+    assert [error is None for error in found["error"]] == [True, False, True]
+    for index, text in enumerate(texts):
+        assert row(found, index) == row(scorer({"text": [text]}), 0)
+
+
 def test_what_fails_for_one_measure_leaves_the_others():
     both = row(Scorer(what=["ball", "substitute"])({"text": ["..."]}), 0)
     assert both["error"].startswith("substitute: ")

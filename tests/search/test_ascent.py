@@ -110,7 +110,7 @@ def test_explore_and_ascend(fn, backend):
     assert bool((value >= values(aim, start) * (1 - 1e-12)).all())
     best = delta[torch.arange(7), value.argmax(1)]
     point, steps = ascend(aim, unknown(best), ball, 100)
-    assert 1 <= steps <= 100
+    assert 1 <= int(steps.min()) <= int(steps.max()) <= 100
     torch.testing.assert_close(
         values(aim, point.delta[:, None])[:, 0], point.value, rtol=1e-12, atol=0
     )
@@ -129,7 +129,7 @@ def test_position_ends_where_it_would_alone(fn, backend):
         ascend(aim.select(torch.tensor([i])), Point(*(x[i : i + 1] for x in start)), ball, 60)
         for i in range(7)
     ]
-    assert steps == max(taken for _, taken in alone)
+    assert steps.tolist() == [int(taken) for _, taken in alone]
     for i, (point, _) in enumerate(alone):
         torch.testing.assert_close(point.value[0], together.value[i], rtol=1e-9, atol=0)
         torch.testing.assert_close(point.delta[0], together.delta[i], rtol=1e-6, atol=1e-6)
@@ -144,10 +144,12 @@ def test_tolerance_ends_the_ascent(fn):
     more, _ = ascend(aim, loose, Limits(2.0, 0.0), 4)
     assert bool((more.value.sqrt() <= 1.1 * loose.value.sqrt()).all())
     tight, many = ascend(aim, start, Limits(2.0, 1e-9), 200)
-    assert few < many
+    assert bool((few <= many).all())
+    assert few.max() < many.max()
     assert bool((tight.value >= loose.value * (1 - 1e-12)).all())
-    assert ascend(aim, start, Limits(2.0, 0.0), 3)[1] == 3
-    assert ascend(aim, tight, Limits(2.0, 0.0), 0) == (tight, 0)
+    assert ascend(aim, start, Limits(2.0, 0.0), 3)[1].tolist() == [3] * 7
+    same, none = ascend(aim, tight, Limits(2.0, 0.0), 0)
+    assert (same, none.tolist()) == (tight, [0] * 7)
 
 
 @functions

@@ -9,7 +9,7 @@ import torch
 
 from wsfast import _inputs
 from wsfast.engines.engine import TORCH, Climb, value_and_gradient_of
-from wsfast.search.objective import Objective
+from wsfast.search.objective import Objective, Small
 from wsfast.search.options import search_options
 from wsfast.search.search import Search
 
@@ -173,8 +173,25 @@ def test_turns_end_where_two_in_a_row_raise_nothing(waits):
     start = torch.tensor([1.0, 3**0.5, 0.0], dtype=torch.float64).expand(5, 1, 3)
     climb = Climb.start(start)
     climb.value[:] = 1.0
-    assert search(3)._turn(every, climb, every.turns()) == 5
+    assert search(3)._turn(every, climb, every.turns()).tolist() == [5, 2, 4, 5, 2]
     assert climb.value[:, 0].tolist() == pytest.approx([1.5, 1.0, 1.1, 1.3, 1.001])
     torch.testing.assert_close(climb.delta[..., 0], climb.value)
     if waits:  # else all are carried along
         assert [len(values) for values in made] == [5, 2, 4, 5, 2]
+
+
+def test_parts_meet_their_own_bases_as_if_alone():
+    """To the last bit, wherever the rows of a part lie among those of others."""
+    generator = torch.Generator().manual_seed(0)
+    counts = (3, 2, 5)
+    for r in range(1, 33):
+        bases = tuple(torch.randn(48, r, generator=generator) for _ in counts)
+        together = Small(Of(48, torch.sum), bases, parts=counts)
+        for rows, of in ((r, Small.lifted), (48, Small.inside)):
+            points = torch.randn(10, rows, generator=generator)
+            points = points[:, None] if rows == 48 else points
+            alone = [
+                of(Small(Of(48, torch.sum), (basis,)), part.clone())
+                for basis, part in zip(bases, points.split(counts), strict=True)
+            ]
+            assert torch.equal(of(together, points), torch.cat(alone)), (r, of)

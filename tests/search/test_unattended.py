@@ -37,7 +37,7 @@ def test_ends_where_the_attended_ascent_ends(fn, tol, steps):
     start = Point(delta, torch.full((9,), -torch.inf, dtype=torch.float64))
     expected, taken = ascend(aim, start, ball, steps)
     point, count = ascend_unattended(aim, start, ball, steps)
-    assert int(count) == taken
+    assert count.tolist() == taken.tolist()
     # Products of fewer rows may be summed in another order.
     torch.testing.assert_close(point.value, expected.value, rtol=1e-9, atol=0)
     torch.testing.assert_close(point.delta, expected.delta, rtol=1e-6, atol=1e-6)
@@ -80,4 +80,4 @@ def test_no_step_waits_for_the_device(fn, monkeypatch):
     adam_on_sphere(aim, point.delta, ball, 4)
     assert launched == STEP * 5
     with pytest.raises(RuntimeError, match="meta"):
-        int(taken)
+        int(taken.max())

@@ -102,6 +102,15 @@ def test_texts_of_a_list_keep_their_numbers_and_their_figures(draws):
         assert result.words[number] == alone.words
 
 
+def test_texts_of_a_list_are_changed_in_any_way():
+    scores = wsfast.score([TEXT, "so what", "so long"], perturbation="mask")
+    for number, text in enumerate(scores.texts):
+        alone = wsfast.score(text, perturbation="mask").result
+        n = alone.per_word.shape[-1]
+        assert torch.equal(scores.result.per_word[number, :n], alone.per_word)
+    assert "steps" not in scores.result.info
+
+
 @pytest.mark.needs("tables")
 def test_frame_of_a_column():
     import pandas as pd

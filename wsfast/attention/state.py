@@ -75,7 +75,7 @@ class PositionState(ABC):
     words: Tensor  # (n, d)
 
     # What there is of each position beside the pairs.
-    _per_position: ClassVar[tuple[str, ...]] = (
+    per_position: ClassVar[tuple[str, ...]] = (
         "index", "logit", "a", "b", "inv_b", "rest", "c2", "reach", "own_logit", "own_a",
         "own_top", "word",
     )  # fmt: skip
@@ -110,7 +110,7 @@ class PositionState(ABC):
             self,
             **{
                 name: value[keep]
-                for name in self._per_position
+                for name in self.per_position
                 if (value := getattr(self, name)) is not None
             },
             dominated_start=_starts(position, len(keep)),
@@ -178,7 +178,7 @@ class HeadState(PositionState):
     # What kernels make of the matrices, shared with the states of some of the positions.
     made: dict[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
 
-    _per_position: ClassVar[tuple[str, ...]] = (*PositionState._per_position, "raw", "own_raw")
+    per_position: ClassVar[tuple[str, ...]] = (*PositionState.per_position, "raw", "own_raw")
 
     @property
     def means(self) -> Tensor:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from wsfast.perturbation.change import BALL
 from wsfast.results.arrays import to_numpy
 from wsfast.results.embedded import Embedded
 from wsfast.results.sensitivity import SensitivityResult
@@ -42,13 +41,15 @@ class Measure(ABC):
         """What it gives of a text."""
 
     @abstractmethod
-    def of(self, embedded: Embedded) -> dict[str, Any]:
-        """The values of these columns.
+    def of(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        """The values of these columns for each of some texts of one length.
+
+        None of them depends on the other texts.
 
         Raises
         ------
         TypeError, ValueError
-            If the text cannot be measured.
+            If one of the texts cannot be measured.
         """
 
 
@@ -66,8 +67,10 @@ class Ball(Measure):
         found = {"S": "float", "position": "int", "word": "string", "S_i": "floats"}
         return found | ({"upper": "float", "upper_i": "floats"} if bound else {})
 
-    def of(self, embedded: Embedded) -> dict[str, Any]:
-        result = self._scoring.result(embedded, BALL, bound=self._bound)
+    def of(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        return [self._columns_of(one) for one in self._scoring.results(texts, bound=self._bound)]
+
+    def _columns_of(self, result: SensitivityResult) -> dict[str, Any]:
         found = dict(zip(("S", "position", "word", "S_i"), _worst(result), strict=True))
         if not self._bound:
             return found
@@ -91,9 +94,10 @@ class Mask(Measure):
             "mask_i": "floats",
         }
 
-    def of(self, embedded: Embedded) -> dict[str, Any]:
-        worst = _worst(self._scoring.result(embedded, "mask"))
-        return dict(zip(self.columns(bound=False), worst, strict=True))
+    def of(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        names = self.columns(bound=False)
+        each = self._scoring.results(texts, "mask")
+        return [dict(zip(names, _worst(one), strict=True)) for one in each]
 
 
 class Substitute(Measure):
@@ -115,7 +119,10 @@ class Substitute(Measure):
             "substitute_i": "floats",
         }
 
-    def of(self, embedded: Embedded) -> dict[str, Any]:
+    def of(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        return [self._of(embedded) for embedded in texts]
+
+    def _of(self, embedded: Embedded) -> dict[str, Any]:
         # The raw rows of the tokens that the other measures see, which a model may have cut.
         words = embed(embedded.text, self._model, "words", max_tokens=len(embedded))
         result = self._substituting.found(words, self._substituting.asked(0, words), 1)
@@ -170,7 +177,10 @@ class Layers(Measure):
             **({"heads_upper": "float", "head_upper": "floats"} if bound else {}),
         }
 
-    def of(self, embedded: Embedded) -> dict[str, Any]:
+    def of(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        return [self._of(embedded) for embedded in texts]
+
+    def _of(self, embedded: Embedded) -> dict[str, Any]:
         result = layer_sensitivity(
             self._prepared, embedded.text, max_tokens=len(embedded), **self._options
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from wsfast import _values
 from wsfast._extras import import_extra
 from wsfast.corpus.measures import BY_NAME, COMMON, Ball, Layers, Mask, Measure, Substitute
+from wsfast.results.embedded import Embedded
 from wsfast.text import models
+from wsfast.text.batch import by_length
 from wsfast.text.embed import checked_max_tokens, is_missing, items_of
 from wsfast.text.score import UNITS, Scoring
 from wsfast.text.tokens import UnfitTextError
@@ -27,7 +29,7 @@ class Scorer:
     """Word sensitivity of texts, as a function of a batch of columns.
 
     It can be pickled, and is then its settings alone: every process loads the model once, at its
-    first batch. A text is measured by itself, so that a value never depends on the rest of its
+    first batch. Texts of one length share work, but a value never depends on the rest of its
     batch. What of a text cannot be measured is None, and its `error` says why.
 
     Parameters
@@ -202,7 +204,11 @@ class Scorer:
         """
         items = self._column(batch, self.column)
         kept = {name: self._column(batch, name) for name in self._settings["keep"]}
-        rows = [self._measured(index, item) for index, item in enumerate(items)]
+        rows: list[dict[str, Any]] = [{} for _ in items]
+        for group in by_length(self._embedded(items, rows)):
+            found = self._measured([embedded for _, embedded in group])
+            for (index, _), columns in zip(group, found, strict=True):
+                rows[index] |= columns
         return {**kept, **{name: [row.get(name) for row in rows] for name in self._kinds}}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -235,31 +241,46 @@ class Scorer:
         measures = [made[name]() for name in own["what"]]
         embedded, _ = scoring.embedded(0, _PROBE)
         for measure in measures:
-            measure.of(embedded)
+            measure.of([embedded])
         return scoring, measures
 
-    def _measured(self, index: int, item: object) -> dict[str, Any]:
-        """The values of a text; `error` where some of them, or all, cannot be had."""
-        scoring, measures = self._ready
-        try:
-            # What engines write where a column has a gap, they write in their own ways.
-            embedded, cut = scoring.embedded(index, None if is_missing(item) else item)
-        except UnfitTextError as error:
-            return {"error": error.reason}
-        except Exception as error:  # one text never ends a batch
-            return {"error": _told(error)}
-        found: dict[str, Any] = {
-            "tokens": len(embedded),
-            "cut": None if cut is None else cut.tokens,
-            "words": scoring.labels(embedded),
-        }
-        problems = []
-        for measure in measures:
+    def _embedded(
+        self, items: Iterable[Any], rows: Sequence[dict[str, Any]]
+    ) -> Iterator[tuple[int, Embedded]]:
+        """The texts that can be measured, numbered; `rows` get what is known of all of them."""
+        scoring, _ = self._ready
+        for index, item in enumerate(items):
             try:
-                found |= measure.of(embedded)
+                # What engines write where a column has a gap, they write in their own ways.
+                embedded, cut = scoring.embedded(index, None if is_missing(item) else item)
+            except UnfitTextError as error:  # noqa: PERF203
+                rows[index]["error"] = error.reason
+            except Exception as error:  # one text never ends a batch
+                rows[index]["error"] = _told(error)
+            else:
+                rows[index] |= {
+                    "tokens": len(embedded),
+                    "cut": None if cut is None else cut.tokens,
+                    "words": scoring.labels(embedded),
+                }
+                yield index, embedded
+
+    def _measured(self, texts: Sequence[Embedded]) -> list[dict[str, Any]]:
+        """The values of texts of one length; `error` where some of them cannot be had."""
+        rows: list[dict[str, Any]] = [{} for _ in texts]
+        problems = []
+        for measure in self._ready[1]:
+            try:
+                each = measure.of(texts)
             except Exception as error:  # noqa: PERF203
+                if len(texts) > 1:  # which of them it is shows when each is alone
+                    return [self._measured([text])[0] for text in texts]
                 problems.append(f"{measure.name}: {_told(error)}")
-        return found | ({"error": "; ".join(problems)} if problems else {})
+            else:
+                rows = [row | found for row, found in zip(rows, each, strict=True)]
+        if problems:  # of the only text
+            rows[0]["error"] = "; ".join(problems)
+        return rows
 
     def _column(self, batch: Mapping[str, Any], name: str) -> list[Any]:
         try:

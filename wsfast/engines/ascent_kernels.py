@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,16 @@ from wsfast.engines.engine import Climb
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
 
+_ALIGNED = 64  # bytes, to which torch allocates
+
 
 def position_struct(
     kernels: compiled.Kernels, state: PositionState, starts: int, held: dict[str, Tensor]
 ) -> Any:
-    """The kernels' view of `state`, whose tensors `held` has, contiguous, and keeps alive."""
+    """The kernels' view of the positions that `held` has, contiguous, and keeps alive.
+
+    Those of `state`, or of several alike.
+    """
     names = (
         "index", "word", "logit", "a", "b", "inv_b", "c2", "reach", "own_logit", "own_a",
         "own_top", "dominated_start", "dominated_row", "dominated_mean",
@@ -27,7 +33,7 @@ def position_struct(
     return kernels.struct("PositionState", state.word.dtype)(
         weight_fn=state.weight_fn.code,
         curve=state.weight_fn.curve,
-        positions=len(state.index),
+        positions=len(held["index"]),
         starts=starts,
         n=state.n,
         d=state.d,
@@ -36,41 +42,67 @@ def position_struct(
     )
 
 
+class _Rows:
+    """One row for each point of some texts, and the rows of each text by themselves.
+
+    A matrix product may round otherwise where its matrices lie otherwise: those of a text lie as
+    they would if it were alone.
+    """
+
+    def __init__(self, counts: Sequence[int], width: int, like: Tensor) -> None:
+        self.all = like.new_empty(sum(counts), width)
+        self._views = self.all.split(list(counts))
+        self._apart = any(view.data_ptr() % _ALIGNED for view in self._views)
+        self.each: Sequence[Tensor] = self._views
+        if self._apart:
+            self.each = [like.new_empty(count, width) for count in counts]
+
+    def gather(self) -> None:
+        """Products have written the rows of each text; `all` is read next."""
+        if self._apart:
+            torch.cat(list(self.each), out=self.all)
+
+    def scatter(self) -> None:
+        """The other way round."""
+        if self._apart:
+            for own, view in zip(self.each, self._views, strict=True):
+                own.copy_(view)
+
+
 class OfWords:
     """The change of φ, and its gradient, of words that are their own keys and values.
 
-    At `starts` points for each position of a state. Holds the work space, so that a step of the
-    search allocates nothing.
+    At `starts` points for each position of the states, which are of texts of one length: a kernel
+    meets all of them, and each has products of its own, so that none depends on the others. Holds
+    the work space, so that a step of the search allocates nothing.
     """
 
-    def __init__(self, state: BilinearState, starts: int) -> None:
-        dtype, device = state.word.dtype, state.word.device
-        self._kernels = compiled.kernels(device)
-        self._held = _contiguous(state)
-        n, d, positions = state.n, state.d, len(state.index)
-        self._words = self._held["words"]
+    def __init__(self, states: Sequence[BilinearState], starts: int) -> None:
+        state = states[0]
+        n, d, word = state.n, state.d, state.word
+        self._kernels = compiled.kernels(word.device)
+        self._held = _joined(states)
+        self._matrices = [
+            (one.words.contiguous(), one.stack.contiguous(), one.bilinear.contiguous())
+            for one in states
+        ]
         self._state = position_struct(self._kernels, state, starts, self._held)
-        self._rows_type = self._kernels.struct("AscentRows", dtype)
-        rows = positions * starts
-        self._shape = (positions, starts)
-        # One row for each point: what it is multiplied into lies side by side for the kernels.
-        self._products = torch.empty(rows, 3 * n + d, dtype=dtype, device=device)
-        self._by_rows, self._by_bilinear = self._products.split((3 * n, d), 1)
-        self._own_weight = torch.empty(rows, n, dtype=dtype, device=device)
-        self._own_change = torch.empty(rows, n, dtype=dtype, device=device)
+        self._rows_type = self._kernels.struct("AscentRows", word.dtype)
+        counts = [len(one.index) * starts for one in states]
+        rows = sum(counts)
+        self._shape = (rows // starts, starts)
+        # What a point is multiplied into lies side by side for the kernels.
+        self._products = _Rows(counts, 3 * n + d, word)
+        by = [product.split((3 * n, d), 1) for product in self._products.each]
+        self._by_rows, self._by_bilinear = zip(*by, strict=True)
+        self._delta, self._gradient, self._own_delta = (_Rows(counts, d, word) for _ in range(3))
+        self._own_change, self._own_products = (_Rows(counts, n, word) for _ in range(2))
+        self._own_weight = word.new_empty(rows, n)
         exponential = state.weight_fn.exponential
-        self._own_slope = (
-            self._own_weight if exponential else torch.empty(rows, n, dtype=dtype, device=device)
-        )
-        self._own_products = torch.empty(rows, n, dtype=dtype, device=device)
-        self._own_delta = torch.empty(rows, d, dtype=dtype, device=device)
-        self._dominated_coef = torch.empty(
-            starts, len(state.dominated_row), dtype=dtype, device=device
-        )
-        self._scalars = torch.empty(rows, _SCALARS, dtype=dtype, device=device)
-        self._value = torch.empty(rows, dtype=dtype, device=device)
-        self._size = torch.empty(rows, dtype=dtype, device=device)
-        self._gradient = torch.empty(rows, d, dtype=dtype, device=device)
+        self._own_slope = self._own_weight if exponential else word.new_empty(rows, n)
+        self._dominated_coef = word.new_empty(starts, len(self._held["dominated_row"]))
+        self._scalars = word.new_empty(rows, _SCALARS)
+        self._value, self._size = word.new_empty(2, rows)
 
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
@@ -84,27 +116,40 @@ class OfWords:
         rows = self._forward(delta, with_size=False)
         self._kernels.launch("ascent_forward", self._state, rows)
         self._own_row(rows)
-        torch.mm(self._own_delta, self._words.mT, out=self._own_products)
-        self._kernels.launch("ascent_backward", self._state, rows, self._own_products.data_ptr())
-        torch.mm(self._by_rows, self._held["stack"], out=self._gradient)
+        own_delta, own_products = self._own_delta, self._own_products
+        own_delta.scatter()
+        for (words, _, _), by, into in self._of_texts(own_delta.each, own_products.each):
+            torch.mm(by, words.mT, out=into)
+        own_products.gather()
+        self._kernels.launch("ascent_backward", self._state, rows, own_products.all.data_ptr())
+        self._products.scatter()
+        for (_, stack, _), by, into in self._of_texts(self._by_rows, self._gradient.each):
+            torch.mm(by, stack, out=into)
+        self._gradient.gather()
+        gradient = self._gradient.all
         self._kernels.launch(
-            "ascent_gradient",
-            self._state,
-            rows,
-            self._own_delta.data_ptr(),
-            self._gradient.data_ptr(),
+            "ascent_gradient", self._state, rows, own_delta.all.data_ptr(), gradient.data_ptr()
         )
-        return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
+        return self._value.view(self._shape), gradient.view(*self._shape, -1)
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
-        flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        torch.mm(flat, self._held["stack"].mT, out=self._by_rows)
-        torch.mm(flat, self._held["bilinear"], out=self._by_bilinear)
+        flat = delta.reshape(-1, delta.shape[-1]).contiguous()
+        points: Sequence[Tensor] = [flat]
+        if len(self._matrices) > 1:
+            self._delta.all.copy_(flat)
+            self._delta.scatter()
+            points, flat = self._delta.each, self._delta.all
+        for (_, stack, _), by, into in self._of_texts(points, self._by_rows):
+            torch.mm(by, stack.mT, out=into)
+        for (_, _, bilinear), by, into in self._of_texts(points, self._by_bilinear):
+            torch.mm(by, bilinear, out=into)
+        self._products.gather()
+        self._held["delta"] = flat
         return self._rows_type(
             delta=flat.data_ptr(),
-            products=self._products.data_ptr(),
+            products=self._products.all.data_ptr(),
             own_weight=self._own_weight.data_ptr(),
-            own_change=self._own_change.data_ptr(),
+            own_change=self._own_change.all.data_ptr(),
             own_slope=self._own_slope.data_ptr(),
             dominated_coef=self._dominated_coef.data_ptr(),
             scalars=self._scalars.data_ptr(),
@@ -113,8 +158,27 @@ class OfWords:
         )
 
     def _own_row(self, rows: Any) -> None:
-        torch.mm(self._own_change, self._words, out=self._own_delta)
-        self._kernels.launch("own_row", self._state, rows, self._own_delta.data_ptr())
+        self._own_change.scatter()
+        for (words, _, _), by, into in self._of_texts(self._own_change.each, self._own_delta.each):
+            torch.mm(by, words, out=into)
+        self._own_delta.gather()
+        self._kernels.launch("own_row", self._state, rows, self._own_delta.all.data_ptr())
+
+    def _of_texts(
+        self, by: Sequence[Tensor], into: Sequence[Tensor]
+    ) -> Iterable[tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]]:
+        """Words, stack and bilinear form of each text, its rows of a product and of the result."""
+        return zip(self._matrices, by, into, strict=True)
+
+
+def _joined(states: Sequence[BilinearState]) -> dict[str, Tensor]:
+    """What kernels read of the positions of all states, one after another."""
+    if len(states) == 1:
+        return _contiguous(states[0])
+    names = (*states[0].per_position, "dominated_row", "dominated_mean")
+    joined = {name: torch.cat([getattr(state, name) for state in states]) for name in names}
+    pairs = torch.cat([state.dominated_start.diff() for state in states]).cumsum(0)
+    return joined | {"dominated_start": torch.cat([pairs.new_zeros(1), pairs])}
 
 
 class OfHead:
@@ -185,7 +249,7 @@ def native_evaluator(
 ) -> OfWords | OfHead | None:
     """What evaluates the state by kernels; None where there are none. `moves`: of heads alone."""
     if isinstance(state, BilinearState):
-        return OfWords(state, starts)
+        return OfWords([state], starts)
     if isinstance(state, HeadState) and state.plain:
         return OfHead(state, starts, moves)
     return None

@@ -5,7 +5,7 @@ An engine is chosen once, in `engines.choose`; nothing above asks which one it h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -44,6 +44,29 @@ class Evaluator(Protocol):
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """For Δ (P, s, d): the values (P, s) and their gradient (P, s, d)."""
+
+
+class InTurn:
+    """Evaluators of parts of some positions, one after another, as one of all of them.
+
+    Parameters
+    ----------
+    parts : sequence of Evaluator
+    counts : sequence of int
+        Positions of each part.
+    """
+
+    def __init__(self, parts: Sequence[Evaluator], counts: Sequence[int]) -> None:
+        self._parts, self._counts = parts, list(counts)
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """As of an evaluator."""
+        each = [
+            part.value_and_gradient(own)
+            for part, own in zip(self._parts, delta.split(self._counts), strict=True)
+        ]
+        values, gradients = zip(*each, strict=True)
+        return torch.cat(values), torch.cat(gradients)
 
 
 class Tiles(Protocol):
@@ -150,11 +173,15 @@ class Engine:
         Whether it evaluates the closed form; False: the definition.
     waits : bool
         Whether a step of the search may look at values; False: the host runs ahead of the device.
+    joins : int
+        Pairs of a place and a word up to which `norms_of_texts` is faster than one text after
+        another; 0 where it is not.
     """
 
     backend = "torch"
     closed_form = True
     waits = True
+    joins = 0
 
     def __repr__(self) -> str:
         return f"<engine {self.backend}>"
@@ -200,6 +227,11 @@ class Engine:
             return closed_form.squared_norms(state, by)[0]
 
         return ByAutograd(squares)
+
+    def norms_of_texts(self, states: Sequence[PositionState], starts: int) -> Evaluator:
+        """As `norms`, for the positions of texts of one length; no text depends on another."""
+        each = [self.norms(state, starts) for state in states]
+        return InTurn(each, [len(state.index) for state in states])
 
     def site_norms(self, state: SiteState) -> Evaluator:
         """Evaluator of ‖φ(X') - φ(X)‖² at sites of m words, for Δ (P, s, m d)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from wsfast.attention.state import PositionState
+from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
-from wsfast.engines.ascent_kernels import native_evaluator, take_step
+from wsfast.engines.ascent_kernels import OfWords, native_evaluator, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
@@ -15,6 +17,7 @@ class Native(Engine):
     """Kernels that both modules have; PyTorch's operations for all else."""
 
     backend = "native"
+    joins = 1 << 14
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True
@@ -25,6 +28,12 @@ class Native(Engine):
 
     def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
         return native_evaluator(state, starts, moves) or super().norms(state, starts, moves)
+
+    def norms_of_texts(self, states: Sequence[PositionState], starts: int) -> Evaluator:
+        words = [state for state in states if isinstance(state, BilinearState)]
+        if len(words) < len(states):
+            return super().norms_of_texts(states, starts)
+        return OfWords(words, starts)
 
     def take_step(
         self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1

@@ -57,6 +57,16 @@ class AttentionObjective(Objective):
             return self.engine.functional(self.state, starts)
         return self.engine.norms(self.state, starts)
 
+    def evaluator_with(self, others: Sequence[Objective], starts: int) -> Evaluator:
+        states = [
+            one.state
+            for one in (self, *others)
+            if isinstance(one, AttentionObjective) and isinstance(one.state, BilinearState)
+        ]
+        if len(states) <= len(others):
+            return super().evaluator_with(others, starts)
+        return self.engine.norms_of_texts(states, starts)
+
     def select(self, keep: Tensor) -> AttentionObjective:
         return replace(self, state=self.state.select(keep))
 

@@ -103,6 +103,8 @@ class ClosedFormText(PreparedText):
             return self.position_state(self.rows_for(weight_fn), index)
         if torch.equal(index, numbers(self.X)):  # asked for by every change and every search
             return self._state_everywhere
+        if "_state_everywhere" in vars(self):
+            return self._state_everywhere.select(index)
         return self.position_state(self.rows, index)
 
     @cached_property
@@ -149,9 +151,8 @@ class ClosedFormText(PreparedText):
             return self.put_norms(each, words.flatten(0, 1), measure).view(words.shape[:2])
         return self.measured_of_changes(sites, change, measure)
 
-    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
-        values = super().verified(sites, change, measure)
-        return self.winner_by_definition(values, sites, change, measure)
+    def settle(self, values: Tensor, sites: Sites, change: Change, measure: Measure) -> None:
+        self.settle_by_definition(values, sites, change, measure)
 
     def delta_of(self, sites: Sites, change: Change) -> Tensor:
         """Δ (P, s, m, d), float64."""
@@ -317,12 +318,16 @@ class ClosedFormText(PreparedText):
 
     def chunks(self, index: Tensor, points: int) -> Iterator[Tensor]:
         """`index` in parts whose evaluation at `points` Δ each stays within the budget."""
-        # Arrays (n,) for a position: its state in float64 with what that is made from, its cast,
-        # and the copy that drops positions which are done; ReLU has two smooth states more.
         smoothed = not self.weight_fn.exponential
-        constants = (120 if smoothed else 60) * 8 * self.n
         point = self.engine.bytes_of_point(self.n, self.d, smoothed=smoothed)
-        yield from index.split(max(1, self.budget // (constants + points * point)))
+        yield from index.split(max(1, self.budget // (self.constants + points * point)))
+
+    @property
+    def constants(self) -> int:
+        """Bytes that a position takes, whatever the points at which it is evaluated."""
+        # Arrays (n,): its state in float64 with what that is made from, its cast, and the copy that
+        # drops positions which are done; ReLU has two smooth states more.
+        return (60 if self.weight_fn.exponential else 120) * 8 * self.n
 
 
 def starts_of(numbers: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -146,6 +147,15 @@ class PreparedText:
     bounded = False  # whether `upper` knows bounds
 
     @property
+    def together(self) -> int:
+        """How many texts of this length are best searched together."""
+        return 1
+
+    def joined(self, places: int) -> int:
+        """At so many places each, how many of these are best evaluated at once."""
+        return sys.maxsize
+
+    @property
     def work_of_place(self) -> int:
         """What a search of one place costs, in the units of `Draws.work`."""
         return 1
@@ -188,19 +198,20 @@ class PreparedText:
         shape = (len(sites), change.points)
         return gathered(parts, math.prod(shape)).view(shape)
 
-    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
-        """As `measured` (P,) for one change of each place, the largest by the definition itself."""
-        return self.measured(sites, change, measure, torch.float64)[:, 0]
+    def settle(self, values: Tensor, sites: Sites, change: Change, measure: Measure) -> None:
+        """Make the largest of the `values` (P,) of a change what it is by the definition itself."""
 
     @staticmethod
-    def verified_of_each(
-        texts: Sequence[PreparedText], sites: Sites, changes: Sequence[Change], measure: Measure
-    ) -> list[Tensor]:
-        """`verified` for each of some texts, all of the same class."""
-        return [
-            text.verified(sites, change, measure)
-            for text, change in zip(texts, changes, strict=True)
-        ]
+    def settle_each(
+        texts: Sequence[PreparedText],
+        values: list[Tensor],
+        sites: Sites,
+        changes: Sequence[Change],
+        measure: Measure,
+    ) -> None:
+        """`settle` the values of each of some texts, all of the same class."""
+        for text, of_text, change in zip(texts, values, changes, strict=True):
+            text.settle(of_text, sites, change, measure)
 
     def measured_of_changes(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
         """As `measured`, of `changes` that are formed, as many as fit."""
@@ -214,10 +225,10 @@ class PreparedText:
             parts.append(measure.final(measure.of(by.flatten(0, 1), places)).view(by.shape[:2]))
         return torch.cat(parts)
 
-    def winner_by_definition(
+    def settle_by_definition(
         self, values: Tensor, sites: Sites, change: Change, measure: Measure
-    ) -> Tensor:
-        """`values` (P,) of one change of each place, the largest by the definition itself."""
+    ) -> None:
+        """`settle` where `measured` is not the definition."""
 
         def exact(_: list[int], best: list[int]) -> list[float]:
             some = torch.tensor(best, device=sites.at.device)
@@ -225,7 +236,6 @@ class PreparedText:
             return [float(PreparedText.measured(self, at, by, measure, torch.float64))]
 
         winners_by_definition([values], exact)
-        return values
 
     def _measure(self, part: tuple[Sites, Change], measure: Measure) -> Tensor:
         change = self._after(*part) - self.phi

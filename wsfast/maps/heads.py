@@ -221,9 +221,14 @@ class HeadText(_OfLayer, ClosedFormText):
         return self.map.moves(sites.at, delta.double())[..., 0, :]
 
     @staticmethod
-    def verified_of_each(
-        texts: Sequence[PreparedText], sites: Sites, changes: Sequence[Change], measure: Measure
-    ) -> list[Tensor]:
+    def settle_each(
+        texts: Sequence[PreparedText],
+        values: list[Tensor],
+        sites: Sites,
+        changes: Sequence[Change],
+        measure: Measure,
+    ) -> None:
+        # All heads at once.
         heads = [text for text in texts if isinstance(text, HeadText)]
 
         def exact(which: list[int], best: list[int]) -> list[float]:
@@ -241,12 +246,7 @@ class HeadText(_OfLayer, ClosedFormText):
             norms = measure.final(measure.of(torch.stack(found), at))
             return [float(norm) for norm in norms]
 
-        values = [
-            text.measured(sites, change, measure, torch.float64)[:, 0]
-            for text, change in zip(texts, changes, strict=True)
-        ]
         winners_by_definition(values, exact)
-        return values
 
     def change_of_rows(self, at: Tensor, moved: Tensor | None) -> Tensor:
         """φ(X') - φ(X) where the rows of the words `at` (m,) change by `moved` (m, H, D).
@@ -324,9 +324,8 @@ class HeadsText(_OfLayer):
             return root(torch.stack(norms).square().sum(0))
         return self.measured_of_changes(sites, change, measure)
 
-    def verified(self, sites: Sites, change: Change, measure: Measure) -> Tensor:
-        values = super().verified(sites, change, measure)
-        return self.winner_by_definition(values, sites, change, measure)
+    def settle(self, values: Tensor, sites: Sites, change: Change, measure: Measure) -> None:
+        self.settle_by_definition(values, sites, change, measure)
 
     def parts(self, sites: Sites, search: Search) -> Iterator[Sites]:
         for part in self.of_heads[0].parts(sites, search):

@@ -152,7 +152,7 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
             delta[text, ..., :m, :] = torch.as_tensor(part.delta)
             delta[text, ..., m:, :] = 0.0
         words[text] = [str(word) for word in part.words or ()]
-    steps = max(part.info["steps"] for part in done.values())
+    steps = [part.info["steps"] for part in done.values() if "steps" in part.info]
     return replace(
         first,
         value=value,
@@ -161,7 +161,20 @@ def batch_of(parts: Sequence[SensitivityResult | None]) -> SensitivityResult:
         delta=delta,
         upper=upper,
         site=sites,
-        info={**first.info, "steps": steps},
+        info=first.info | ({"steps": max(steps)} if steps else {}),
         axes=("texts", *first.axes),
         words=words,
     )
+
+
+def texts_of(batch: SensitivityResult) -> list[SensitivityResult]:
+    """Results of the texts of a batch, of one length, each alone."""
+    arrays = {
+        name: getattr(batch, name)
+        for name in ("value", "per_word", "position", "delta", "upper")
+        if getattr(batch, name) is not None
+    }
+    return [
+        replace(batch, axes=batch.axes[1:], **{name: array[k] for name, array in arrays.items()})
+        for k in range(len(batch.value))
+    ]

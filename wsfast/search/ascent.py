@@ -40,6 +40,21 @@ class Point(NamedTuple):
     value: Tensor
 
 
+def kept(objective: Objective, going: Tensor) -> Tensor | None:
+    """The places to go on with, ascending; None where dropping others does not pay yet.
+
+    All of those that are `going` (P,), and the others of a part until enough of them are through.
+    """
+    if objective.parts is None:
+        left = int(going.sum())
+        return going.nonzero()[:, 0] if left <= WORTH_DROPPING * len(going) else None
+    left_of, all_of = (objective.parts.bincount(of) for of in (going.double(), None))
+    few = left_of <= WORTH_DROPPING * all_of
+    if not bool(few.any()):
+        return None
+    return (going | ~few[objective.parts]).nonzero()[:, 0]
+
+
 def explore(
     objective: Objective, start: Tensor, limits: Limits, steps: int
 ) -> tuple[Tensor, Tensor]:
@@ -58,23 +73,23 @@ def go_on(objective: Objective, climb: Climb, limits: Limits, steps: int) -> Non
 
 def ascend(
     objective: Objective, start: Point, limits: Limits, steps: int, climb: Climb | None = None
-) -> tuple[Point, int]:
+) -> tuple[Point, Tensor]:
     """At most `steps` steps from one point per position, each until it stops rising.
 
     `climb` is one of a single start that has led there, to be continued. Returns the best points,
-    and the steps that the last position took. What a position ends at does not depend on the
+    and the steps (P,) that each position took. What a position ends at does not depend on the
     others.
     """
     if steps < 1:
-        return start, 0
+        return start, torch.zeros_like(start.value, dtype=torch.int64)
     if not objective.engine.waits:
-        point, taken = ascend_unattended(objective, start, limits, steps, climb)
-        return point, int(taken)
+        return ascend_unattended(objective, start, limits, steps, climb)
     evaluator, engine = objective.evaluator(1), objective.engine
     climb = climb or Climb.start(start.delta[:, None], momentum=objective.momentum)
     best = Point(start.delta.clone(), start.value.clone())
     active = torch.arange(len(start.value), device=start.value.device)
     history: list[Tensor] = []
+    taken = torch.full_like(active, steps)
     done = torch.zeros_like(active, dtype=torch.bool)
     for step in range(1, steps + 1):
         engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
@@ -83,18 +98,19 @@ def ascend(
         if bool(ended.any()):
             best.delta[active[ended]] = climb.delta[ended, 0]
             best.value[active[ended]] = value[ended]
+            taken[active[ended]] = step
             done = done | ended
-        left = int((~done).sum())
-        if left == 0:
-            return best, step
-        if left <= WORTH_DROPPING * len(done):
-            keep = (~done).nonzero()[:, 0]
-            objective, active = objective.select(keep), active[keep]
-            climb = climb.select(keep)
-            history = [values[keep] for values in history]
-            done = torch.zeros_like(active, dtype=torch.bool)
-            evaluator = objective.evaluator(1)
-    return best, steps
+        keep = kept(objective, ~done)
+        if keep is None:
+            continue
+        if len(keep) == 0:
+            break
+        objective, active = objective.select(keep), active[keep]
+        climb = climb.select(keep)
+        history = [values[keep] for values in history]
+        done = done[keep]
+        evaluator = objective.evaluator(1)
+    return best, taken
 
 
 def ascend_unattended(
@@ -102,18 +118,18 @@ def ascend_unattended(
 ) -> tuple[Point, Tensor]:
     """As `ascend`, without once waiting for the device: a CUDA graph can capture it.
 
-    All positions are carried to the last step; the number of steps is a tensor ().
+    All positions are carried to the last step.
     """
     evaluator, engine = objective.evaluator(1), objective.engine
     climb = climb or Climb.start(start.delta[:, None], momentum=objective.momentum)
     best = start
     history: list[Tensor] = []
     done = torch.zeros_like(start.value, dtype=torch.bool)
-    taken = torch.zeros_like(done[0], dtype=torch.int64)
+    taken = torch.zeros_like(done, dtype=torch.int64)
     for step in range(1, steps + 1):
         engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
         value = climb.value[:, 0]
-        taken = taken + (~done).any()
+        taken = taken + ~done
         ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
         best = Point(
             torch.where(ended[:, None], climb.delta[:, 0], best.delta),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from wsfast.engines.engine import Engine, Evaluator
+from wsfast.engines.engine import Engine, Evaluator, InTurn
 
 Turn = Callable[[Tensor], Tensor]
 
@@ -39,15 +39,25 @@ class Small:
         """What of the points (1 or P, s, D) lies in the span, (1 or P, s, r)."""
         if len(self.bases) == 1:
             return points @ self.bases[0]
-        each = points.expand(self.objective.places, -1, -1).split(self.parts)
-        return torch.cat([own @ basis for own, basis in zip(each, self.bases, strict=True)])
+        shared = len(points) == 1
+        each = [points] * len(self.parts) if shared else apart(points, self.parts)
+        inside = [own @ basis for own, basis in zip(each, self.bases, strict=True)]
+        counts = self.parts if shared else [-1] * len(self.parts)
+        return torch.cat(
+            [own.expand(count, -1, -1) for own, count in zip(inside, counts, strict=True)]
+        )
 
     def lifted(self, delta: Tensor) -> Tensor:
         """Points (P, r) of the span in all dimensions, (P, D)."""
         if len(self.bases) == 1:
             return delta @ self.bases[0].mT
-        each = zip(delta.split(self.parts), self.bases, strict=True)
+        each = zip(apart(delta, self.parts), self.bases, strict=True)
         return torch.cat([own @ basis.mT for own, basis in each])
+
+
+def apart(rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
+    """Rows of each part, in memory of their own: products round as they do for it alone."""
+    return [part.clone() for part in rows.split(list(counts))]
 
 
 def of_each_word(basis: Tensor, m: int) -> Tensor:
@@ -98,9 +108,22 @@ class Objective(ABC):
     def device(self) -> torch.device:
         """Where Δ lies."""
 
+    @property
+    def parts(self) -> Tensor | None:
+        """Number of the part (P,) that each place is of; None: they are one.
+
+        What is done about places that are through, no other part notices.
+        """
+        return None
+
     @abstractmethod
     def evaluator(self, starts: int) -> Evaluator:
         """Evaluates `starts` points at each place."""
+
+    def evaluator_with(self, others: Sequence[Objective], starts: int) -> Evaluator:
+        """The same at the places of this one and of others alike, which follow one another."""
+        parts = [self, *others]
+        return InTurn([part.evaluator(starts) for part in parts], [one.places for one in parts])
 
     @abstractmethod
     def select(self, keep: Tensor) -> Objective:
@@ -172,8 +195,13 @@ class Together(_Like):
     def places(self) -> int:
         return sum(self._counts)
 
+    @cached_property
+    def parts(self) -> Tensor:
+        numbers = torch.arange(len(self._counts), device=self.device)
+        return numbers.repeat_interleave(numbers.new_tensor(self._counts))
+
     def evaluator(self, starts: int) -> Evaluator:
-        return _InTurn([part.evaluator(starts) for part in self._parts], self._counts)
+        return self._parts[0].evaluator_with(self._parts[1:], starts)
 
     def select(self, keep: Tensor) -> Together:
         kept, first = [], 0
@@ -198,7 +226,7 @@ class Together(_Like):
         return [partial(self._turned, turns) for turns in each]
 
     def _turned(self, turns: Sequence[Turn], delta: Tensor) -> Tensor:
-        own = zip(turns, delta.split(self._counts), strict=True)
+        own = zip(turns, apart(delta, self._counts), strict=True)
         return torch.cat([turn(points) for turn, points in own])
 
     def smoothed(self) -> Sequence[Objective]:
@@ -216,19 +244,6 @@ class Together(_Like):
             all(one.lossless for one in known),
             tuple(self._counts),
         )
-
-
-class _InTurn:
-    def __init__(self, parts: list[Evaluator], counts: list[int]) -> None:
-        self._parts, self._counts = parts, counts
-
-    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        each = [
-            part.value_and_gradient(own)
-            for part, own in zip(self._parts, delta.split(self._counts), strict=True)
-        ]
-        values, gradients = zip(*each, strict=True)
-        return torch.cat(values), torch.cat(gradients)
 
 
 class Scaled(_Like):

@@ -11,7 +11,6 @@ from wsfast._random import START_STREAM, normals
 from wsfast.engines.engine import Climb
 from wsfast.perturbation.ball import on_sphere
 from wsfast.search.ascent import (
-    WORTH_DROPPING,
     Limits,
     Point,
     adam_on_sphere,
@@ -19,6 +18,7 @@ from wsfast.search.ascent import (
     ascend,
     explore,
     go_on,
+    kept,
 )
 from wsfast.search.objective import Objective, Turn
 from wsfast.search.options import SearchOptions
@@ -80,8 +80,8 @@ class Search:
 
     def run(
         self, objective: Objective, more: Tensor | None = None, *, own: int | None = None
-    ) -> tuple[Point, int]:
-        """The best point at each place, and the steps of the ascent that led to it.
+    ) -> tuple[Point, Tensor]:
+        """The best point at each place, and the steps (P,) of the ascent that led to it.
 
         `more` (P, l, D) are points to start from, in place of as many of the starts of its own, of
         which `own` are kept.
@@ -113,7 +113,7 @@ class Search:
 
     def finish(
         self, objective: Objective, start: Point, steps: int, tol: float
-    ) -> tuple[Point, int]:
+    ) -> tuple[Point, Tensor]:
         """Let every place go on, at most so many steps, until it rises by no more than `tol`."""
         limits = self.limits._replace(tol=tol)
         point, taken = ascend(objective, start, limits, steps)
@@ -139,7 +139,7 @@ class Search:
         turns: Sequence[Turn],
         steps_alone: int,
         more: Tensor | None,
-    ) -> tuple[Point, int]:
+    ) -> tuple[Point, Tensor]:
         limits = self.limits
         starts = on_sphere(directions, *limits.steps).expand(objective.places, -1, -1)
         if more is not None:
@@ -164,7 +164,7 @@ class Search:
 
     def _explored(
         self, objective: Objective, starts: Tensor, turns: Sequence[Turn]
-    ) -> tuple[Climb, int]:
+    ) -> tuple[Climb, Tensor | int]:
         """The best of some starts (P, s, D) and of what turns lead to, and the steps there."""
         limits = self.limits
         climb = Climb.start(starts, momentum=objective.momentum)
@@ -180,16 +180,18 @@ class Search:
         climb.best(1)
         return climb, self.explored
 
-    def _turn(self, objective: Objective, climb: Climb, turns: Sequence[Turn]) -> int:
-        """Let turns lead on from a climb of one start, and return how many were made.
+    def _turn(self, objective: Objective, climb: Climb, turns: Sequence[Turn]) -> Tensor:
+        """Let turns lead on from a climb of one start, and return how many were made, (P,).
 
         They end at a position where two of them that follow one another have raised it by little.
         """
         part, left = climb, torch.arange(objective.places, device=objective.device)
+        made = torch.zeros_like(left)
         going = torch.ones_like(left, dtype=torch.bool)
         rose = going
-        for made in range(1, len(turns) + 1):
-            turned = on_sphere(turns[made - 1](part.delta[:, 0])[:, None], *self.limits.steps)
+        for k in range(len(turns)):
+            made = made.index_add(0, left, going.to(made.dtype))
+            turned = on_sphere(turns[k](part.delta[:, 0])[:, None], *self.limits.steps)
             other = Climb.start(turned, momentum=objective.momentum)
             go_on(objective, other, self.limits, self.turned)
             before, rose = rose, (other.value > part.value * _RAISED)[:, 0]
@@ -197,14 +199,15 @@ class Search:
             going = going & (rose | before)
             if not objective.engine.waits:
                 continue
-            keep = going.nonzero()[:, 0]
+            keep = kept(objective, going)
+            if keep is None:
+                continue
             if len(keep) == 0:
                 break
-            if len(keep) <= WORTH_DROPPING * len(going):
-                if part is not climb:
-                    climb.put(left, part)
-                objective, part, left = objective.select(keep), part.select(keep), left[keep]
-                turns, going, rose = objective.turns(), going[keep], rose[keep]
+            if part is not climb:
+                climb.put(left, part)
+            objective, part, left = objective.select(keep), part.select(keep), left[keep]
+            turns, going, rose = objective.turns(), going[keep], rose[keep]
         if part is not climb:
             climb.put(left, part)
         return made

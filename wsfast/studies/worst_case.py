@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -84,12 +84,14 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
     """Text by text and, within a text, draw by draw."""
     options = asked.options
     found: list[list[WorstCase]] = [[] for _ in inputs.texts]
-    words = [text[keep].detach() for text, keep in zip(inputs.texts, inputs.masks, strict=True)]
+    # Those of one length follow one another.
+    order = sorted(range(len(found)), key=lambda k: int(inputs.masks[k].sum()))
+    words = [inputs.texts[k][inputs.masks[k]].detach() for k in order]
     total = (
         len(draws.numbers)
         * sum(
-            draws.work(len(text), inputs.d, len(of_text.column))
-            for text, of_text in zip(words, options.places, strict=True)
+            draws.work(len(text), inputs.d, len(options.places[k].column))
+            for text, k in zip(words, order, strict=True)
         )
         * (1 + asked.bound)
     )
@@ -99,11 +101,37 @@ def worst_cases(inputs: Inputs, draws: Draws, asked: Asked, *, progress: bool) -
             map_ = draws.make(draw)
             with map_.ready():
                 texts = map_.prepare(words, draws.engine, options.memory_budget, bar)
-                for text, of_text, keep, places in zip(
-                    texts, found, inputs.masks, options.places, strict=True
-                ):
-                    of_text += of_places([text], places, keep, asked, bar)
+                for group in _alike(zip(order, texts, strict=True), inputs.masks, options.places):
+                    first = group[0][0]
+                    places, keep = options.places[first], inputs.masks[first]
+                    worst = of_places([text for _, text in group], places, keep, asked, bar)
+                    for (k, _), one in zip(group, worst, strict=True):
+                        found[k].append(one)
     return [one for of_text in found for one in of_text]
+
+
+def _alike(
+    texts: Iterable[tuple[int, PreparedText]], masks: Sequence[Tensor], places: Sequence[Places]
+) -> Iterator[list[tuple[int, PreparedText]]]:
+    """Numbered texts in groups that follow one another and are searched together."""
+    group: list[tuple[int, PreparedText]] = []
+    for k, text in texts:
+        if group:
+            first, other = group[0]
+            alike = text.n == other.n and all(
+                torch.equal(one, another)
+                for one, another in (
+                    (masks[k], masks[first]),
+                    (places[k].at, places[first].at),
+                    (places[k].column, places[first].column),
+                )
+            )
+            if not alike or len(group) >= other.together:
+                yield group
+                group = []
+        group.append((k, text))
+    if group:
+        yield group
 
 
 def of_places(
@@ -196,7 +224,11 @@ def _known(
     """What a change that is known does at each place of each text."""
     assert asked.kind is not None
     changes = [checked_change(asked.kind(text.X, sites.at), sites, text) for text in texts]
-    norms = texts[0].verified_of_each(texts, sites, changes, asked.measure)
+    norms = [
+        text.measured(sites, change, asked.measure, torch.float64)[:, 0]
+        for text, change in zip(texts, changes, strict=True)
+    ]
+    texts[0].settle_each(texts, norms, sites, changes, asked.measure)
     found = []
     for text, norm, change in zip(texts, norms, changes, strict=True):
         found.append(WorstCase(norm / text.norm, _delta(text, sites, change), 0))
@@ -216,17 +248,21 @@ def _searched(
     texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
 ) -> list[WorstCase]:
     """The worst Δ of the ball at each place of each text."""
-    all_found = _largest(texts, sites, asked, bar)
-    verified = _verified(texts, sites, asked, [found.delta for found in all_found])
+    all_found = _largest(texts, [sites] * len(texts), asked, bar)
     whole = asked._replace(options=asked.options._replace(quick=False))
     worst = []
-    for text, found, (norm, delta) in zip(texts, all_found, verified, strict=True):
+    for text, found in zip(texts, all_found, strict=True):
+        per_word, delta = _measured(text, sites, asked, found.delta)
         upper = None if found.upper is None else found.upper / text.norm
-        one = WorstCase(norm / text.norm, delta, found.steps, upper)
-        if asked.options.quick:
-            one = _again(text, sites, whole, one, _leading(one.per_word))
-        worst.append(_bracketed(text, sites, whole, one, bar) if asked.bound else one)
-    return worst
+        worst.append(WorstCase(per_word, delta, found.steps, upper))
+    if asked.options.quick:
+        worst = _again(texts, sites, whole, worst, [_leading(one.per_word) for one in worst])
+    worst = _settled(texts, sites, asked, worst)
+    if not asked.bound:
+        return worst
+    return [
+        _bracketed(text, sites, whole, one, bar) for text, one in zip(texts, worst, strict=True)
+    ]
 
 
 def _leading(per_word: Tensor) -> Tensor:
@@ -236,49 +272,63 @@ def _leading(per_word: Tensor) -> Tensor:
 
 
 def _again(
-    text: PreparedText,
+    texts: Sequence[PreparedText],
     sites: Sites,
     asked: Asked,
-    worst: WorstCase,
-    which: Tensor,
-    starts: Tensor | None = None,
-) -> WorstCase:
-    """The better of what was found and a further search at places `which`.
+    worst: Sequence[WorstCase],
+    which: Sequence[Tensor],
+    starts: Sequence[Tensor] | None = None,
+) -> list[WorstCase]:
+    """The better of what was found of each text and a further search at its places `which`.
 
-    From `starts` (P, l, m d) alone, where these are given.
+    From `starts` (P, l, m d) alone, where these are given. The largest is to be settled.
     """
-    if len(which) == 0:
-        return worst
-    at = Sites(sites.at[which])
+    better = list(worst)
+    some = [k for k, of_text in enumerate(which) if len(of_text) > 0]
+    at = [Sites(sites.at[which[k]]) for k in some]
+    own = None if starts is None else [starts[k] for k in some]
     with progress_bar(0, "word", False) as unseen:
-        further = _part_by_part(text, at, asked, unseen, starts)
-    ((norm, delta),) = _verified([text], at, asked, [further.delta])
-    again = norm / text.norm
-    rose = again > worst.per_word[which]
-    better = which[rose]
-    return worst._replace(
-        per_word=worst.per_word.index_copy(0, better, again[rose]),
-        delta=worst.delta.index_copy(0, better, delta[rose]),
-        steps=max(worst.steps, further.steps),
-    )
+        further = _largest([texts[k] for k in some], at, asked, unseen, own)
+    for k, here, found in zip(some, at, further, strict=True):
+        again, delta = _measured(texts[k], here, asked, found.delta)
+        rose = again > worst[k].per_word[which[k]]
+        where = which[k][rose]
+        better[k] = worst[k]._replace(
+            per_word=worst[k].per_word.index_copy(0, where, again[rose]),
+            delta=worst[k].delta.index_copy(0, where, delta[rose]),
+            steps=max(worst[k].steps, found.steps),
+        )
+    return better
 
 
-def _verified(
-    texts: Sequence[PreparedText], sites: Sites, asked: Asked, deltas: list[Tensor]
-) -> list[tuple[Tensor, Tensor]]:
-    """The norms (P,) of the changes that were found of each text, and these, inside of the ball."""
-    inside = [within(delta, asked.options.radius, asked.balls(sites)) for delta in deltas]
+def _measured(
+    text: PreparedText, sites: Sites, asked: Asked, delta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S_i (P,) of a change that was found, and this change, which is inside of the ball."""
+    inside = within(delta, asked.options.radius, asked.balls(sites))
     if asked.relative:
-        inside = [
-            delta * asked.lengths(text, sites.at).to(delta.dtype)[:, None, None]
-            for text, delta in zip(texts, inside, strict=True)
-        ]
-    changes = [
-        Change(add=delta[:, None].to(text.X.dtype))
-        for text, delta in zip(texts, inside, strict=True)
+        inside = inside * asked.lengths(text, sites.at).to(inside.dtype)[:, None, None]
+    norms = text.measured(sites, _change(text, inside), asked.measure, torch.float64)[:, 0]
+    return norms / text.norm, inside
+
+
+def _change(text: PreparedText, delta: Tensor) -> Change:
+    """That adds Δ (P, m, d)."""
+    return Change(add=delta[:, None].to(text.X.dtype))
+
+
+def _settled(
+    texts: Sequence[PreparedText], sites: Sites, asked: Asked, worst: Sequence[WorstCase]
+) -> list[WorstCase]:
+    """The largest S_i of each text by the definition itself."""
+    before = [one.per_word * text.norm for text, one in zip(texts, worst, strict=True)]
+    after = [norms.clone() for norms in before]
+    changes = [_change(text, one.delta) for text, one in zip(texts, worst, strict=True)]
+    texts[0].settle_each(texts, after, sites, changes, asked.measure)
+    return [
+        one._replace(per_word=torch.where(new == old, one.per_word, new / text.norm))
+        for text, one, old, new in zip(texts, worst, before, after, strict=True)
     ]
-    norms = texts[0].verified_of_each(texts, sites, changes, asked.measure)
-    return list(zip(norms, inside, strict=True))
 
 
 def _bracketed(
@@ -297,31 +347,51 @@ def _bracketed(
     found = WorstCase(per_word, delta, worst.steps, proved.upper / text.norm, proved.refined)
     reached = torch.minimum(_ROOM * norm.max(), _ROOM_OF_WORD * norm)
     room = (proved.upper > reached).nonzero()[:, 0]
-    return _again(text, sites, asked, found, room, radius * proved.starts[room])
+    starts = radius * proved.starts[room]
+    further = _again([text], sites, asked, [found], [room], [starts])
+    return _settled([text], sites, asked, further)[0] if len(room) > 0 else found
 
 
 def _largest(
-    texts: Sequence[PreparedText], sites: Sites, asked: Asked, bar: Progress
+    texts: Sequence[PreparedText],
+    sites: Sequence[Sites],
+    asked: Asked,
+    bar: Progress,
+    only: Sequence[Tensor] | None = None,
 ) -> list[_Found]:
-    """The largest that is found, of as many texts together as fit."""
-    search = Search(asked.options, asked.balls(sites))
-    at_once = 1
-    if sites.words == 1 and len(texts) > 1:
-        every = Sites(sites.at.repeat(len(texts), 1))
-        at_once = len(next(texts[0].parts(every, search))) // len(sites)
+    """The largest that is found of each text, of as many together as fit.
+
+    From the points `only` (P, l, m d) alone, where these are given.
+    """
+    at_once = 1 if only is not None or len(texts) < 2 else _at_once(texts, sites, asked)
     if at_once < 2:
-        return [_part_by_part(text, sites, asked, bar) for text in texts]
+        own = [None] * len(texts) if only is None else only
+        every = zip(texts, sites, own, strict=True)
+        return [_part_by_part(text, here, asked, bar, starts) for text, here, starts in every]
     groups = math.ceil(len(texts) / at_once)
     at_once = math.ceil(len(texts) / groups)
     found = []
     for first in range(0, len(texts), at_once):
-        some = texts[first : first + at_once]
-        objectives = [_objective(text, sites, asked) for text in some]
-        point, steps = search.run(Together(objectives))
-        for text, delta in zip(some, point.delta.split(len(sites)), strict=True):
-            found.append(_Found(delta[:, None].to(text.dtype), _upper(text, sites, asked), steps))
-            bar.update(len(sites) * text.work_of_place)
+        some = list(zip(texts, sites, strict=True))[first : first + at_once]
+        together = Together([_objective(text, here, asked) for text, here in some])
+        point, steps = Search(asked.options).run(together)
+        counts = [len(here) for _, here in some]
+        each = zip(some, point.delta.split(counts), steps.split(counts), strict=True)
+        for (text, here), delta, taken in each:
+            upper = _upper(text, here, asked)
+            found.append(_Found(delta[:, None].to(text.dtype), upper, int(taken.max())))
+            bar.update(len(here) * text.work_of_place)
     return found
+
+
+def _at_once(texts: Sequence[PreparedText], sites: Sequence[Sites], asked: Asked) -> int:
+    """How many of some texts of one shape are best searched together."""
+    if sites[0].words > 1:
+        return 1
+    most = max(len(of_text) for of_text in sites)
+    every = Sites(torch.cat([of_text.at for of_text in sites]))
+    fitting = len(next(texts[0].parts(every, Search(asked.options)))) // most
+    return min(fitting, texts[0].joined(most))
 
 
 def _objective(text: PreparedText, sites: Sites, asked: Asked) -> Objective:
@@ -355,7 +425,7 @@ def _part_by_part(
         first += len(part)
         if (upper := _upper(text, part, asked)) is not None:
             uppers.append(upper)
-        steps = max(steps, taken)
+        steps = max(steps, int(taken.max()))
         bar.update(len(part) * text.work_of_place)
     return _Found(delta, torch.cat(uppers) if uppers else None, steps)
 

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
+from wsfast.results.embedded import Embedded
 from wsfast.results.scores import Cut
 from wsfast.text import tokens
 from wsfast.text.tokens import Encoding, TooLongError, UnfitTextError
 
 LONG = ("cut", "skip", "fail")
 """What may be done with a text of too many tokens."""
+
+
+# Texts of one length that are measured together, and how many numbers may wait for others.
+_TOGETHER, _WAITING = 16, 1 << 22
+
+Key = TypeVar("Key")
+
+
+def by_length(texts: Iterable[tuple[Key, Embedded]]) -> Iterator[list[tuple[Key, Embedded]]]:
+    """Texts in groups of one length each, which can share work; few are held at a time."""
+    waiting: dict[int, list[tuple[Key, Embedded]]] = {}
+    numbers = 0
+    for key, embedded in texts:
+        group = waiting.setdefault(len(embedded), [])
+        group.append((key, embedded))
+        numbers += embedded.X.numel()
+        if len(group) < _TOGETHER and numbers <= _WAITING:
+            continue
+        if len(group) < _TOGETHER:
+            group = max(waiting.values(), key=lambda group: len(group) * len(group[0][1]))
+        del waiting[len(group[0][1])]
+        numbers -= sum(one.X.numel() for _, one in group)
+        yield group
+    yield from waiting.values()
 
 
 def fitted(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from wsfast import _inputs, _values
+from wsfast._inputs import Texts
 from wsfast._progress import progress_bar
 from wsfast.maps.attention import weight_function
 from wsfast.maps.draws import Draws, attention_draws
 from wsfast.perturbation.change import BALL, Kind
 from wsfast.results.embedded import Embedded
-from wsfast.results.scores import Cut, Scores, batch_of
+from wsfast.results.scores import Cut, Scores, batch_of, texts_of
 from wsfast.results.sensitivity import SensitivityResult
 from wsfast.studies.sensitivity import sensitivity_under
 from wsfast.text import models
-from wsfast.text.batch import LONG, check_some_done, fitted, why_left_out
+from wsfast.text.batch import LONG, by_length, check_some_done, fitted, why_left_out
 from wsfast.text.embed import checked_max_tokens, embedder_of, listed, text_of
 from wsfast.text.tokens import UnfitTextError
 
@@ -47,7 +48,7 @@ def score(
 
     S_i is the largest relative change of random attention features when word i moves by at most
     the norm of an embedding; S is the largest of them. The vectors are those of :func:`embed`, the
-    search is that of :func:`raf_sensitivity`, one text after another: vectors are not kept, so that
+    search is that of :func:`raf_sensitivity`, a few texts at a time: vectors are not kept, so that
     a list may be long.
 
     Parameters
@@ -125,24 +126,30 @@ def score(
         backend=backend,
     )
     bound = _values.flag("bound", bound)
-    parts: list[SensitivityResult | None] = []
-    offsets: list[list[tuple[int, int]]] = []
+    parts: list[SensitivityResult | None] = [None] * len(items)
+    offsets: list[list[tuple[int, int]]] = [[] for _ in items]
     left_out: dict[int, str] = {}
     cut: dict[int, Cut] = {}
     with progress_bar(len(items), "text", shown and not single) as bar:
-        for index, item in enumerate(items):
-            try:
-                embedded, shortened = scoring.embedded(index, item)
-            except UnfitTextError as error:
-                left_out[index] = why_left_out(error, long, single=single)
-                parts.append(None)
-                offsets.append([])
-            else:
-                options = {"bound": bound, "progress": shown and single}
-                parts.append(scoring.result(embedded, perturbation, **options))
-                offsets.append(embedded.offsets if unit == "token" else embedded.word_offsets)
-                cut |= {} if shortened is None else {index: shortened}
-            bar.update(1)
+
+        def embedded() -> Iterator[tuple[int, Embedded]]:
+            for index, item in enumerate(items):
+                try:
+                    text, shortened = scoring.embedded(index, item)
+                except UnfitTextError as error:  # noqa: PERF203
+                    left_out[index] = why_left_out(error, long, single=single)
+                    bar.update(1)
+                else:
+                    cut.update({} if shortened is None else {index: shortened})
+                    yield index, text
+
+        for group in by_length(embedded()):
+            options = {"bound": bound, "progress": shown and single}
+            results = scoring.results([text for _, text in group], perturbation, **options)
+            for (index, text), result in zip(group, results, strict=True):
+                parts[index] = result
+                offsets[index] = text.offsets if unit == "token" else text.word_offsets
+            bar.update(len(group))
     check_some_done(len(items), left_out)
     return Scores(
         result=parts[0] if single and parts[0] is not None else batch_of(parts),
@@ -213,36 +220,50 @@ class Scoring:
         """What S_i is of, as the text writes it."""
         return embedded.labels if self._unit == "token" else embedded.words
 
-    def result(
+    def results(
         self,
-        embedded: Embedded,
+        texts: Sequence[Embedded],
         perturbation: str | Kind = BALL,
         *,
         bound: bool = False,
         progress: bool = False,
-    ) -> SensitivityResult:
-        """S_i of the units of a text, labelled with them."""
+    ) -> list[SensitivityResult]:
+        """S_i of the units of each text, labelled with them; together where that is faster.
+
+        The texts have one length, and none of their values depends on the others.
+        """
         if self._maps is None:
             # They are the same for all texts: drawn once.
-            self._maps = attention_draws(_inputs.texts(embedded.X), self._fn, *self._given).kept()
-        spans = [tuple(range(*span)) for span in embedded.word_spans]
-        found = sensitivity_under(
-            self._maps,
-            embedded.X,
-            positions=spans if self._unit == "word" else None,
-            radius=self._radius,
-            perturbation=perturbation,
-            seed=self._given[2],
-            quick=self._quick,
-            bound=bound,
-            progress=progress,
-        )
+            self._maps = attention_draws(_inputs.texts(texts[0].X), self._fn, *self._given).kept()
+        maps = self._maps
+
+        def found(X: Texts, spans: list[tuple[int, ...]] | None = None) -> SensitivityResult:
+            return sensitivity_under(
+                maps,
+                X,
+                positions=spans,
+                radius=self._radius,
+                perturbation=perturbation,
+                seed=self._given[2],
+                quick=self._quick,
+                bound=bound,
+                progress=progress,
+            )
+
         if self._unit == "word":
             # A site is a word here, and is numbered as one.
-            return replace(found.with_words(embedded.words), sites=None)
+            return [
+                replace(found(text.X, spans).with_words(text.words), sites=None)
+                for text in texts
+                for spans in [[tuple(range(*span)) for span in text.word_spans]]
+            ]
+        if len(texts) == 1:
+            each = [found(texts[0].X)]
+        else:
+            each = texts_of(found([text.X for text in texts]))
         if self._unit == "word-max":
-            return found.whole_words(embedded)
-        return found.with_words(self.labels(embedded))
+            return [one.whole_words(text) for one, text in zip(each, texts, strict=True)]
+        return [one.with_words(self.labels(text)) for one, text in zip(each, texts, strict=True)]
 
 
 def _check_finite(index: int, embedded: Embedded) -> None:

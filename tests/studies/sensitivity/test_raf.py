@@ -15,6 +15,7 @@ from parameters import all_backends, backends, dtypes, weight_fns
 
 import wsfast
 from wsfast import raf_sensitivity, random_weights
+from wsfast.engines.native import Native
 
 
 def relative_change(X, W, i, delta, *options) -> float:
@@ -285,6 +286,35 @@ def test_batch_mates_and_padding_change_nothing(backend, weight_fn, normalize, k
         assert int(result.position[b]) == int(one.position) + shift
         torch.testing.assert_close(result.value[b], one.value, rtol=1e-6, atol=0)
         assert result.delta.shape == (3, 3)
+
+
+@pytest.mark.needs("native")
+@weight_fns
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(("n", "d"), [(3, 20), (5, 64), (7, 40), (15, 128), (33, 24)])
+def test_texts_of_one_length_are_searched_together_as_alone(
+    n, d, quick, weight_fn, normalize, monkeypatch
+):
+    """To the last bit, whether the rows of a text lie aligned among those of others or not."""
+    together, joined = [], Native.norms_of_texts
+
+    def counted(self, states, starts):
+        together.append(len(states))
+        return joined(self, states, starts)
+
+    monkeypatch.setattr(Native, "norms_of_texts", counted)
+    texts = [random_text(n, d, k)[0].float() for k in range(5)]
+    texts.insert(2, random_text(n + 1, d, 5)[0].float())
+    W = random_weights(d) + torch.eye(d)  # no text without weight
+    options = {"weight_fn": weight_fn, "normalize": normalize, "quick": quick}
+    result = raf_sensitivity(texts, W, **options)
+    assert 5 in together
+    together.clear()
+    for b, text in enumerate(texts):
+        alone = raf_sensitivity(text, W, **options)
+        assert torch.equal(result.per_word[b, : len(text)], alone.per_word)
+        assert torch.equal(result.delta[b], alone.delta)
+    assert not together
 
 
 @backends

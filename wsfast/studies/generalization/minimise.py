@@ -86,7 +86,7 @@ def minimise(
     for part in text.parts(Sites.of_words(index), search):
         point, taken = search.run(text.objective(part, measure, options.radius))
         found.append(point)
-        steps = max(steps, taken)
+        steps = max(steps, int(taken.max()))
         bar.update(len(part))
     point = Point(*(torch.cat(column) for column in zip(*found, strict=True)))
     if not float(point.value.max()) >= distance:
@@ -118,7 +118,7 @@ def _to_the_end(
     start = Point(point.delta[keep], point.value[keep])
     objective = text.objective(Sites.of_words(index), measure, search.limits.radius)
     final, steps = search.finish(objective, start, _MORE_STEPS * search.max_steps, _FINAL_TOL)
-    return index, final, steps
+    return index, final, int(steps.max())
 
 
 def root(f: Callable[[float], float], at_zero: float) -> float:
