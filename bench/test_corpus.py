@@ -1,4 +1,4 @@
-"""Many texts: the quick search beside the whole one, and two processes beside one."""
+"""Many texts: quick search beside whole, texts together beside apart, two processes beside one."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def test_quick_search(compare, texts):
         f"{texts} reviews, {TOKENS} tokens, S={S:.4f}, S_i={each[0] / each[1]:.4f} of the whole's",
         lambda: quick(batch),
         [Baseline("the whole search", lambda: whole(batch))],
+    )
+
+
+@pytest.mark.one_thread
+@pytest.mark.cases("tokens", smoke=[8], quick=[16], full=[8, 16, 24, 32, 64, 128])
+@pytest.mark.usefixtures("native", "real_texts")
+def test_short_texts(compare, tokens):
+    scorer, texts = corpus.Scorer(max_tokens=tokens), reviews(16)
+    compare(
+        "Scorer, texts of one length",
+        f"16 reviews, {tokens} tokens",
+        lambda: scorer({"text": texts}),
+        [Baseline("one text after another", lambda: [scorer({"text": [one]}) for one in texts])],
     )
 
 

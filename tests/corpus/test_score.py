@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from corpus.processes import alive, children, content
 from reproduce import tiny_model
 
@@ -210,11 +211,30 @@ def test_a_process_that_dies_costs_its_shard_alone(tiny, tmp_path, measured_here
     assert found.rows == 60
 
 
-def test_what_a_process_refuses_is_told_here(tiny, table, tmp_path):
+@pytest.mark.parametrize("workers", [2, 1])
+def test_what_a_process_refuses_is_told_here(tiny, table, tmp_path, workers):
     scorer = Scorer(tiny, layer=9)
     with pytest.raises(ValueError, match=r"layer must be .*from 0 to 2 for this model, got 9"):
-        corpus.score(table, tmp_path / "out", scorer, workers=1)
+        corpus.score(table, tmp_path / "out", scorer, workers=workers)
     assert children(os.getpid()) == []
+
+
+def test_one_worker_is_this_process_with_one_thread(tiny, table, tmp_path, monkeypatch):
+    threads = []
+
+    class Seen(Scorer):
+        def __call__(self, batch):
+            threads.append((os.getpid(), torch.get_num_threads()))
+            return super().__call__(batch)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        corpus.score(table, tmp_path / "out", Seen(tiny), workers=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {(os.getpid(), 1)}
 
 
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, tmp_path, measured_here):

@@ -1,4 +1,4 @@
-"""Processes that measure shards: of this machine, or of a Ray cluster."""
+"""What measures shards: this process, several of this machine, or those of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEATHS = 5  # of processes, one after another and no shard between them, that e
 
 
 class Pool(ABC):
-    """Processes with a scorer each."""
+    """One process or several, with a scorer each."""
 
     @abstractmethod
     def write(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
@@ -47,14 +47,15 @@ class Pool(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the processes, also while they work."""
+        """End processes that were begun, also while they work."""
 
 
 def pool_of(engine: str, scorer: Scorer, workers: int | None, address: str | None) -> Pool:
     """Processes of an engine; as many as it has cores, where `workers` is None."""
     if engine == "ray":
         return RayPool(scorer, workers, address)
-    return LocalPool(scorer, workers or cores())
+    count = workers or cores()
+    return ThisProcess(scorer) if count == 1 else LocalPool(scorer, count)
 
 
 def cores() -> int:
@@ -65,6 +66,28 @@ def cores() -> int:
 
 
 # -- of this machine -------------------------------------------------------------------------------
+
+
+class ThisProcess(Pool):
+    """The process that asks, one thread: another would take seconds to begin."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+
+    def write(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
+        for shard in shards:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                content = shard.measured(self._scorer)
+            finally:
+                torch.set_num_threads(threads)
+            write_whole(folder / shard.name, content)
+            yield shard
+
+    def close(self) -> None:
+        pass
+
 
 _scorer: Scorer | None = None  # of this process, which is one of a pool
 

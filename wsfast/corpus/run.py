@@ -70,7 +70,8 @@ def score(
         Of a Ray cluster, with ``engine="ray"``; by default that of ``RAY_ADDRESS``, or a cluster of
         this machine alone.
     workers : int, optional
-        How many processes, with a core each; by default as many as there are cores.
+        How many processes, with a core each; by default as many as there are cores. One is this
+        process itself.
     shard_rows : int, default 256
         What a process holds at a time, and what is measured again where it is killed.
     limit : int, optional

@@ -88,15 +88,15 @@ class OfWords:
         ]
         self._state = position_struct(self._kernels, state, starts, self._held)
         self._rows_type = self._kernels.struct("AscentRows", word.dtype)
-        counts = [len(one.index) * starts for one in states]
+        counts = self._counts = [len(one.index) * starts for one in states]
         rows = sum(counts)
         self._shape = (rows // starts, starts)
         # What a point is multiplied into lies side by side for the kernels.
         self._products = _Rows(counts, 3 * n + d, word)
         by = [product.split((3 * n, d), 1) for product in self._products.each]
         self._by_rows, self._by_bilinear = zip(*by, strict=True)
-        self._delta, self._gradient, self._own_delta = (_Rows(counts, d, word) for _ in range(3))
-        self._own_change, self._own_products = (_Rows(counts, n, word) for _ in range(2))
+        self._gradient, self._own_delta = _Rows(counts, d, word), _Rows(counts, d, word)
+        self._own_change, self._own_products = _Rows(counts, n, word), _Rows(counts, n, word)
         self._own_weight = word.new_empty(rows, n)
         exponential = state.weight_fn.exponential
         self._own_slope = self._own_weight if exponential else word.new_empty(rows, n)
@@ -133,18 +133,15 @@ class OfWords:
         return self._value.view(self._shape), gradient.view(*self._shape, -1)
 
     def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
-        flat = delta.reshape(-1, delta.shape[-1]).contiguous()
-        points: Sequence[Tensor] = [flat]
-        if len(self._matrices) > 1:
-            self._delta.all.copy_(flat)
-            self._delta.scatter()
-            points, flat = self._delta.each, self._delta.all
+        flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
+        points = [flat]
+        if len(self._counts) > 1:
+            points = [part.clone() for part in flat.split(self._counts)]
         for (_, stack, _), by, into in self._of_texts(points, self._by_rows):
             torch.mm(by, stack.mT, out=into)
         for (_, _, bilinear), by, into in self._of_texts(points, self._by_bilinear):
             torch.mm(by, bilinear, out=into)
         self._products.gather()
-        self._held["delta"] = flat
         return self._rows_type(
             delta=flat.data_ptr(),
             products=self._products.all.data_ptr(),

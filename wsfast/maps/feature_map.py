@@ -199,7 +199,10 @@ class PreparedText:
         return gathered(parts, math.prod(shape)).view(shape)
 
     def settle(self, values: Tensor, sites: Sites, change: Change, measure: Measure) -> None:
-        """Make the largest of the `values` (P,) of a change what it is by the definition itself."""
+        """Make the largest of the `values` (P,) that were measured what the definition says.
+
+        Nothing is to be done where `measured` is the definition.
+        """
 
     @staticmethod
     def settle_each(
