@@ -29,7 +29,7 @@ class SearchOptions(NamedTuple):
     tol: float
     memory_budget: int
     sites: list[Site] | None = None  # that were asked for; None: single words
-    quick: bool = False  # a short search, and the whole one where S may be attained
+    quick: bool = False  # a short search, and a longer one where S may be attained
 
 
 class Effort(NamedTuple):

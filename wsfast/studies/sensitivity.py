@@ -105,10 +105,10 @@ def raf_sensitivity(
     tol : float, default 1e-4
         A position is done when four steps together raise its norm by less than this share.
     quick : bool, default False
-        Whether to search in 12 steps from one start, and with all of `starts` and `max_steps` only
-        at the positions whose S_i is then within 1 % of the largest, four at most. Reviews of 128
-        tokens take about half the time; S is the same of almost all, S_i elsewhere lower by some
-        0.05 %.
+        Whether to search in 12 steps from one start, and longer only at the positions whose S_i is
+        then within 1 % of the largest, four at most: there in twice `max_steps` from four times
+        `starts`. Reviews of 128 tokens take about half the time; S is as large, S_i elsewhere lower
+        by some 0.05 %.
     bound : bool, default False
         Whether to prove from above as well: no Δ of the ball gives more than `upper` of the result
         (docs/design.md, 8). It costs as much as one to six further searches, and what the proof

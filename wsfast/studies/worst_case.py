@@ -25,9 +25,10 @@ from wsfast.search.search import Search
 # search.
 _ROOM, _ROOM_OF_WORD = 1.045, 1.15
 
-# After a quick search the whole one is made where S_i is this share of the largest or more, at so
-# many places at most.
+# After a quick search a longer one follows where S_i is this share of the largest or more, at so
+# many places at most: of so many times the starts and the steps asked for, which cost little there.
 _LEADING, _MOST_LEADING = 0.99, 4
+_LONGER_STARTS, _LONGER_STEPS = 4, 2
 
 
 class WorstCase(NamedTuple):
@@ -256,7 +257,12 @@ def _searched(
         upper = None if found.upper is None else found.upper / text.norm
         worst.append(WorstCase(per_word, delta, found.steps, upper))
     if asked.options.quick:
-        worst = _again(texts, sites, whole, worst, [_leading(one.per_word) for one in worst])
+        longer = whole.options._replace(
+            starts=_LONGER_STARTS * whole.options.starts,
+            max_steps=_LONGER_STEPS * whole.options.max_steps,
+        )
+        which = [_leading(one.per_word) for one in worst]
+        worst = _again(texts, sites, asked._replace(options=longer), worst, which)
     worst = _settled(texts, sites, asked, worst)
     if not asked.bound:
         return worst
