@@ -41,7 +41,7 @@ def test_quick_search(compare, texts):
 
 
 @pytest.mark.one_thread
-@pytest.mark.cases("tokens", smoke=[8], quick=[16], full=[8, 16, 24, 32, 64, 128])
+@pytest.mark.cases("tokens", smoke=[8], quick=[16], full=[8, 16, 24, 32, 64])
 @pytest.mark.usefixtures("native", "real_texts")
 def test_short_texts(compare, tokens):
     scorer, texts = corpus.Scorer(max_tokens=tokens), reviews(16)

@@ -14,8 +14,12 @@ LONG = ("cut", "skip", "fail")
 """What may be done with a text of too many tokens."""
 
 
-# Texts of one length that are measured together, and how many numbers may wait for others.
-_TOGETHER, _WAITING = 16, 1 << 22
+# Texts of one length that are measured together; longer ones than this many tokens share nothing
+# that takes time (`Engine.joins`).
+_TOGETHER, _LONGEST = 16, 90
+
+# How many numbers may wait for texts of their length.
+_WAITING = 1 << 22
 
 Key = TypeVar("Key")
 
@@ -25,6 +29,9 @@ def by_length(texts: Iterable[tuple[Key, Embedded]]) -> Iterator[list[tuple[Key,
     waiting: dict[int, list[tuple[Key, Embedded]]] = {}
     numbers = 0
     for key, embedded in texts:
+        if len(embedded) > _LONGEST:
+            yield [(key, embedded)]
+            continue
         group = waiting.setdefault(len(embedded), [])
         group.append((key, embedded))
         numbers += embedded.X.numel()
