@@ -110,7 +110,7 @@ def _add_score(parts: arguments.Commands) -> None:
     )
     running.add_argument(
         "--workers", type=arguments.positive, metavar="N",
-        help="processes, with a core each (default: as many as there are cores)",
+        help="processes, with a core each (default: as many as there are cores); 1 begins none",
     )  # fmt: skip
     running.add_argument(
         "--shard-rows", type=arguments.positive, default=_SHARD_ROWS, metavar="N",

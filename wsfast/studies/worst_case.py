@@ -127,10 +127,13 @@ def _alike(
                     (places[k].column, places[first].column),
                 )
             )
-            if not alike or len(group) >= other.together:
+            if not alike:
                 yield group
                 group = []
         group.append((k, text))
+        if len(group) >= text.together:
+            yield group
+            group = []
     if group:
         yield group
 
