@@ -237,6 +237,14 @@ def test_one_worker_is_this_process_with_one_thread(tiny, table, tmp_path, monke
     assert set(threads) == {(os.getpid(), 1)}
 
 
+COMMAND = """
+import signal, sys
+from wsfast.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+sys.exit(main())
+"""
+
+
 @pytest.mark.parametrize("workers", [2, 1])
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, tmp_path, measured_here, workers):
     many, out = tmp_path / "many.txt", tmp_path / "out"
@@ -246,7 +254,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tiny, tmp_path, measure
         [
             sys.executable,
             "-c",
-            "import sys; from wsfast.cli import main; sys.exit(main())",
+            COMMAND,
             *("corpus", "score", str(many), "--out", str(out), "--model", tiny),
             *("--shard-rows", "1", "--workers", str(workers)),
         ],
