@@ -42,8 +42,8 @@ _OWN_STEPS = 2
 # How far starts go the way of their word, in units of the rest of them.
 _AWAY = 0.5
 
-# So many texts are searched together, where their states fit.
-_TOGETHER = 16
+TOGETHER = 16
+"""So many texts are searched together, where their states fit."""
 
 # Bytes that the pairs of a text are kept in, as candidates are met with them.
 _PAIR_BYTES = 12 * 8
@@ -245,7 +245,7 @@ class AttentionText(ClosedFormText):
     @property
     def together(self) -> int:
         fitting = self.budget // (self.constants * self.n)
-        return max(1, min(_TOGETHER, fitting, self.joined(self.n)))
+        return max(1, min(TOGETHER, fitting, self.joined(self.n)))
 
     def joined(self, places: int) -> int:
         return max(1, self.engine.joins // (places * self.n))

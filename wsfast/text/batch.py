@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from wsfast.maps.attention_text import TOGETHER
 from wsfast.results.embedded import Embedded
 from wsfast.results.scores import Cut
 from wsfast.text import tokens
@@ -14,9 +15,8 @@ LONG = ("cut", "skip", "fail")
 """What may be done with a text of too many tokens."""
 
 
-# Texts of one length that are measured together; longer ones than this many tokens share nothing
-# that takes time (`Engine.joins`).
-_TOGETHER, _LONGEST = 16, 90
+# Texts of more tokens share nothing that takes time (`Engine.joins`).
+_LONGEST = 90
 
 # How many numbers may wait for texts of their length.
 _WAITING = 1 << 22
@@ -35,9 +35,9 @@ def by_length(texts: Iterable[tuple[Key, Embedded]]) -> Iterator[list[tuple[Key,
         group = waiting.setdefault(len(embedded), [])
         group.append((key, embedded))
         numbers += embedded.X.numel()
-        if len(group) < _TOGETHER and numbers <= _WAITING:
+        if len(group) < TOGETHER and numbers <= _WAITING:
             continue
-        if len(group) < _TOGETHER:
+        if len(group) < TOGETHER:
             group = max(waiting.values(), key=lambda group: len(group) * len(group[0][1]))
         del waiting[len(group[0][1])]
         numbers -= sum(one.X.numel() for _, one in group)

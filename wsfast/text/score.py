@@ -252,10 +252,10 @@ class Scoring:
 
         if self._unit == "word":
             # A site is a word here, and is numbered as one.
+            sites = [[tuple(range(*span)) for span in text.word_spans] for text in texts]
             return [
                 replace(found(text.X, spans).with_words(text.words), sites=None)
-                for text in texts
-                for spans in [[tuple(range(*span)) for span in text.word_spans]]
+                for text, spans in zip(texts, sites, strict=True)
             ]
         if len(texts) == 1:
             each = [found(texts[0].X)]
