@@ -90,7 +90,7 @@ template <typename T>
 struct AscentRows {
   const T* delta;  // (M, d)
   T* products;     // (M, 3n + d) Delta [Y; Phi; K; W + W^T]^T; the first 3n columns become
-                   // coefficients
+                   // coefficients. CUDA: (M, 4n + d), Delta X^T first; norms do not look at it
   T* own_weight;   // (M, n) new attention of row i
   T* own_change;   // (M, n) new less old
   T* own_slope;    // (M, n) d own_weight / d score, up to the mean; equals own_weight for softmax
@@ -99,8 +99,9 @@ struct AscentRows {
   T* value;           // (M) sum of |delta_j|^2
   T* size;            // (M) the size of the terms that value is a sum of, for its rounding error
 };
-constexpr int kScalars =
-    5;  // sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta, own score coefficient
+// Sum of by_shift / b, sum of alpha^2, own alpha, own delta.Delta (CUDA: |Delta|^2), own score
+// coefficient.
+constexpr int kScalars = 5;
 
 // One evaluation of a linear functional of the change of phi, Theta (n, d), at M points Delta (CPU
 // only).
@@ -217,6 +218,17 @@ struct StepRows {
   T* beta;            // (M) step sizes
   T* risen;           // (M) steps in a row that rose; -inf without momentum
 };
+
+// Which rows of a climb have ended: a row whose value is at most `least` times what it was
+// kPatience steps before. Nothing of it changes any more (CUDA only).
+template <typename T>
+struct Stalls {
+  T least;
+  T* history;           // (M, kPatience)
+  std::int64_t* taken;  // (M) steps
+  std::uint8_t* ended;  // (M), or null: none ends
+};
+constexpr int kPatience = 4;
 
 // A block of random weights: normals times `scale`, each a function of seed, draw, plane, row and
 // column alone.  A plane is the weights of one word, or those of a deeper layer.

@@ -35,7 +35,7 @@ const Kernels<double>& Cpu::kernels<double>() {
   return wsfast::kernels().f64;
 }
 
-// What CUDA does in fewer passes (raf_features, substitution_tile), or does not do.
+// What CUDA does in fewer passes (raf_features, ascent_step, substitution_tile), or does not do.
 template <typename T>
 void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
   using Rows = AttentionRows<T>;
@@ -51,6 +51,15 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       field("others", &Rows::others));
   m.def(("all_finite" + suffix).c_str(),
         [](Address x, std::int64_t n) { return Cpu::kernels<T>().all_finite(at<const T>(x), n); });
+  m.def(
+      "ascent_gradient",
+      [](const On<Cpu, PositionState<T>>& state, const On<Cpu, AscentRows<T>>& rows,
+         Address own_delta, Address gradient, int threads) {
+        Cpu::kernels<T>().ascent_gradient(state, rows, at<const T>(own_delta), at<T>(gradient),
+                                          threads);
+      },
+      py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"),
+      py::arg(Cpu::where), py::call_guard<py::gil_scoped_release>());
   using Functional = FunctionalRows<T>;
   bind_struct<Cpu>(m, "FunctionalRows" + suffix, field("by_shift", &Functional::by_shift),
                    field("by_word", &Functional::by_word), field("delta", &Functional::delta),

@@ -160,26 +160,20 @@ void bind_perturbation(py::module_& m, const std::string& suffix) {
                      rows, at<const T>(own_products));
       },
       py::arg("state"), py::arg("rows"), py::arg("own_products"), py::arg(Device::where), released);
-  m.def(
-      "ascent_gradient",
-      [](const On<Device, State>& state, const On<Device, Rows>& rows, Address own_delta,
-         Address gradient, Where where) {
-        Device::call("ascent_gradient", Device::template kernels<T>().ascent_gradient, where, state,
-                     rows, at<const T>(own_delta), at<T>(gradient));
-      },
-      py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"),
-      py::arg(Device::where), released);
 
-  bind_fields<Device>(
-      m, "take_step" + suffix,
-      [](const Step& rows, Where where) {
+  bind_struct<Device>(m, "StepRows" + suffix, field("rows", &Step::rows), field("d", &Step::d),
+                      field("radius", &Step::radius), field("delta", &Step::delta),
+                      field("gradient", &Step::gradient), field("value", &Step::value),
+                      field("best_delta", &Step::best_delta),
+                      field("best_gradient", &Step::best_gradient),
+                      field("best_value", &Step::best_value), field("beta", &Step::beta),
+                      field("risen", &Step::risen));
+  m.def(
+      "take_step",
+      [](const On<Device, Step>& rows, Where where) {
         Device::call("take_step", Device::template kernels<T>().take_step, where, rows);
       },
-      field("rows", &Step::rows), field("d", &Step::d), field("radius", &Step::radius),
-      field("delta", &Step::delta), field("gradient", &Step::gradient),
-      field("value", &Step::value), field("best_delta", &Step::best_delta),
-      field("best_gradient", &Step::best_gradient), field("best_value", &Step::best_value),
-      field("beta", &Step::beta), field("risen", &Step::risen));
+      py::arg("rows"), py::arg(Device::where), released);
 }
 
 template <class Device, typename T>

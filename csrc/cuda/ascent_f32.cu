@@ -5,13 +5,13 @@
 namespace wsfast {
 namespace cuda {
 
-template int delta_norms(const PositionState<float>&, const AscentRows<float>&, Stream);
 template int ascent_forward(const PositionState<float>&, const AscentRows<float>&, Stream);
 template int own_row(const PositionState<float>&, const AscentRows<float>&, float*, Stream);
 template int ascent_backward(const PositionState<float>&, const AscentRows<float>&, const float*,
                              Stream);
-template int ascent_gradient(const PositionState<float>&, const AscentRows<float>&, const float*,
-                             float*, Stream);
+template int ascent_gradient(const PositionState<float>&, const AscentRows<float>&, float*, Stream);
+template int ascent_step(const PositionState<float>&, const AscentRows<float>&,
+                         const StepRows<float>&, const Stalls<float>&, Stream);
 template int take_step(const StepRows<float>&, Stream);
 
 }  // namespace cuda

@@ -5,13 +5,14 @@
 namespace wsfast {
 namespace cuda {
 
-template int delta_norms(const PositionState<double>&, const AscentRows<double>&, Stream);
 template int ascent_forward(const PositionState<double>&, const AscentRows<double>&, Stream);
 template int own_row(const PositionState<double>&, const AscentRows<double>&, double*, Stream);
 template int ascent_backward(const PositionState<double>&, const AscentRows<double>&, const double*,
                              Stream);
-template int ascent_gradient(const PositionState<double>&, const AscentRows<double>&, const double*,
-                             double*, Stream);
+template int ascent_gradient(const PositionState<double>&, const AscentRows<double>&, double*,
+                             Stream);
+template int ascent_step(const PositionState<double>&, const AscentRows<double>&,
+                         const StepRows<double>&, const Stalls<double>&, Stream);
 template int take_step(const StepRows<double>&, Stream);
 
 }  // namespace cuda

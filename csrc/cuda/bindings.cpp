@@ -16,11 +16,10 @@ struct Cuda {
 
   template <typename T>
   struct Kernels {
-    static constexpr auto delta_norms = &cuda::delta_norms<T>;
+    static constexpr auto delta_norms = &cuda::ascent_forward<T>;
     static constexpr auto ascent_forward = &cuda::ascent_forward<T>;
     static constexpr auto own_row = &cuda::own_row<T>;
     static constexpr auto ascent_backward = &cuda::ascent_backward<T>;
-    static constexpr auto ascent_gradient = &cuda::ascent_gradient<T>;
     static constexpr auto take_step = &cuda::take_step<T>;
     static constexpr auto centre_rows = &cuda::centre_rows<T>;
     static constexpr auto candidate_attention = &cuda::candidate_attention<T>;
@@ -57,6 +56,33 @@ void bind_features(py::module_& m, const std::string& suffix) {
 }
 
 template <typename T>
+void bind_steps(py::module_& m, const std::string& suffix) {
+  using State = On<Cuda, PositionState<T>>;
+  using Rows = On<Cuda, AscentRows<T>>;
+  using Step = On<Cuda, StepRows<T>>;
+  using Ends = Stalls<T>;
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  m.def(
+      "ascent_gradient",
+      [](const State& state, const Rows& rows, Address gradient, Address stream) {
+        Cuda::call("ascent_gradient", &cuda::ascent_gradient<T>, stream, state, rows,
+                   at<T>(gradient));
+      },
+      py::arg("state"), py::arg("rows"), py::arg("gradient"), py::arg(Cuda::where), released);
+  bind_struct<Cuda>(m, "Stalls" + suffix, field("least", &Ends::least),
+                    field("history", &Ends::history), field("taken", &Ends::taken),
+                    field("ended", &Ends::ended));
+  m.def(
+      "ascent_step",
+      [](const State& state, const Rows& rows, const Step& step, const On<Cuda, Ends>& stalls,
+         Address stream) {
+        Cuda::call("ascent_step", &cuda::ascent_step<T>, stream, state, rows, step, stalls);
+      },
+      py::arg("state"), py::arg("rows"), py::arg("step"), py::arg("stalls"), py::arg(Cuda::where),
+      released);
+}
+
+template <typename T>
 void bind_tiles(py::module_& m, const std::string& suffix) {
   using State = On<Cuda, SubstitutionState<T>>;
   using Tile = On<Cuda, SubstitutionTile<T>>;
@@ -88,6 +114,7 @@ template <typename T>
 void bind_kernels(py::module_& m, const std::string& suffix) {
   bind_features<T, T>(m, suffix);
   bind_perturbation<Cuda, T>(m, suffix);
+  bind_steps<T>(m, suffix);
   bind_substitution<Cuda, T>(m, suffix);
   bind_tiles<T>(m, suffix);
 }

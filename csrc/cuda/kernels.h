@@ -13,18 +13,22 @@ using Stream = void*;
 template <typename T, typename Word>
 int raf_features(const FeatureRows<T, Word>&, Stream);
 
-// As the kernels of the same names on the CPU.
-template <typename T>
-int delta_norms(const PositionState<T>&, const AscentRows<T>&, Stream);
+// Norms of changes, or the first part of a step of the search (rows.size: null), and what the own
+// row adds to norms: as delta_norms, ascent_forward and own_row on the CPU.
 template <typename T>
 int ascent_forward(const PositionState<T>&, const AscentRows<T>&, Stream);
 template <typename T>
 int own_row(const PositionState<T>&, const AscentRows<T>&, T* own_delta, Stream);
+// Given own_change X X^T (M, n): the value, and the coefficients of the gradient.
 template <typename T>
-int ascent_backward(const PositionState<T>&, const AscentRows<T>&, const T* own_products, Stream);
+int ascent_backward(const PositionState<T>&, const AscentRows<T>&, const T* by_gram, Stream);
+// Given the coefficients' product with [X; Y; Phi; K], which lacks the rest: the gradient; or a
+// step that forms the gradient where it is accepted.
 template <typename T>
-int ascent_gradient(const PositionState<T>&, const AscentRows<T>&, const T* own_delta, T* gradient,
-                    Stream);
+int ascent_gradient(const PositionState<T>&, const AscentRows<T>&, T* gradient, Stream);
+template <typename T>
+int ascent_step(const PositionState<T>&, const AscentRows<T>&, const StepRows<T>&, const Stalls<T>&,
+                Stream);
 template <typename T>
 int take_step(const StepRows<T>&, Stream);
 template <typename T>

@@ -1,8 +1,7 @@
-// What kernels share that give each row a block of threads: how many, and how wide they read.
+// What kernels share that give each row a block of threads: how many, and how they read it.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "launch.h"
 #include "reduce.cuh"
@@ -13,7 +12,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// kWidth numbers of a row, read or written at once.
+// Numbers of a row that are read or written at once: 16 bytes. Callers fill rows up to whole ones.
 template <int kWidth, typename T>
 struct alignas(kWidth * sizeof(T)) Pack {
   T at[kWidth];
@@ -21,61 +20,32 @@ struct alignas(kWidth * sizeof(T)) Pack {
 template <typename T>
 constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
-template <int kWidth, typename T>
-__device__ __forceinline__ Pack<kWidth, T> load(const T* from) {
-  return *reinterpret_cast<const Pack<kWidth, T>*>(from);
+template <typename T>
+__device__ __forceinline__ Pack<kWide<T>, T> load(const T* from) {
+  return *reinterpret_cast<const Pack<kWide<T>, T>*>(from);
 }
-template <int kWidth, typename T>
-__device__ __forceinline__ Pack<kWidth, T> load(const T* from, bool aligned) {
-  if (aligned) return load<kWidth>(from);
-  Pack<kWidth, T> pack;
-#pragma unroll
-  for (int e = 0; e < kWidth; ++e) pack.at[e] = from[e];
-  return pack;
+template <typename T>
+__device__ __forceinline__ void store(T* to, const Pack<kWide<T>, T>& pack) {
+  *reinterpret_cast<Pack<kWide<T>, T>*>(to) = pack;
 }
-template <int kWidth, typename T>
-__device__ __forceinline__ void store(T* to, const Pack<kWidth, T>& pack) {
-  *reinterpret_cast<Pack<kWidth, T>*>(to) = pack;
-}
-
-// Whether packs of 16 bytes are aligned in contiguous rows of `length` numbers.
 template <typename T, class... Pointers>
-bool wide(Index length, const Pointers*... rows) {
+bool whole(Index length, const Pointers*... rows) {
   return length % kWide<T> == 0 && ((reinterpret_cast<std::uintptr_t>(rows) % 16 == 0) && ...);
 }
-template <typename T, class Body>
-int with_width(bool wide, const Body& body) {
-  return wide ? body(std::integral_constant<int, kWide<T>>{})
-              : body(std::integral_constant<int, 1>{});
-}
 
-// Threads that a multiprocessor is to hold at once, as __launch_bounds__ wants them: a budget of 80
-// registers each. Left to itself the compiler spills some to get below the next step of occupancy.
-constexpr int kResident = 768;
+// Threads of a point Delta. A multiprocessor is to hold 768 at once, as __launch_bounds__ wants it:
+// a budget of 80 registers each. Left to itself the compiler spills some to get below the next step
+// of occupancy.
+constexpr int kPointThreads = 128, kPointBlocks = 768 / kPointThreads;
 
-// Short rows have a warp each, so that no warp is without work.
-template <class Body>
-int with_threads(Index steps, const Body& body) {
-  return steps <= 2 * kWarp ? body(std::integral_constant<int, kWarp>{})
-                            : body(std::integral_constant<int, 4 * kWarp>{});
-}
-
-// Threads and width for rows of d numbers.
-template <typename T, class Body>
-int with_shape(Index d, bool is_wide, const Body& body) {
-  return with_width<T>(is_wide, [&](auto width) {
-    return with_threads(d / width, [&](auto threads) { return body(threads, width); });
-  });
-}
-
-// A block of kThreads for each row.
+// A block for each point.
 template <class Kernel, class... Arguments>
-int launch_rows(Kernel kernel, Index rows, int threads, Stream stream, Arguments&&... arguments) {
+int launch_rows(Kernel kernel, Index rows, Stream stream, Arguments&&... arguments) {
   constexpr Index kLargestGrid = 0x7fffffff;
   if (rows > kLargestGrid) return cudaErrorInvalidConfiguration;
   if (rows == 0) return cudaSuccess;
-  return launch(kernel, dim3(static_cast<unsigned>(rows)), static_cast<unsigned>(threads), 0,
-                stream, std::forward<Arguments>(arguments)...);
+  return launch(kernel, dim3(static_cast<unsigned>(rows)), kPointThreads, 0, stream,
+                std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace

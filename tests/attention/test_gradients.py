@@ -108,21 +108,21 @@ def saturated_text(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
 @searched
 @pytest.mark.parametrize("saturated", [False, True])
 def test_native_value_and_gradient(fn, saturated):
-    from wsfast.engines.ascent_kernels import native_evaluator
+    from wsfast.engines.cpu import CPU
 
     for n, d, starts in ((1, 1, 1), (1, 3, 2), (2, 1, 3), (5, 4, 1), (9, 7, 3), (17, 16, 2)):
         X, W = saturated_text(n, d) if saturated else random_text(n, d, n)
         known = state(X, W, fn, "native")
         delta = torch.randn(n, starts, d, dtype=torch.float64)
         delta[:, -1] *= 1e-3
-        value, gradient = native_evaluator(known, starts).value_and_gradient(delta)
+        value, gradient = CPU.evaluator(known, starts).value_and_gradient(delta)
         expected = TORCH.norms(known, starts).value_and_gradient(delta)
         torch.testing.assert_close(value, expected[0], rtol=1e-9, atol=1e-18)
         size = expected[1].norm(dim=-1, keepdim=True).clamp(min=1e-12)
         assert float(((gradient - expected[1]) / size).abs().max()) <= 1e-8
         # Finite differences of the kernel's own value.
         step = 1e-6
-        evaluator = native_evaluator(known, starts)
+        evaluator = CPU.evaluator(known, starts)
         for k in range(d):
             shift = torch.zeros(d, dtype=torch.float64)
             shift[k] = step
@@ -132,20 +132,20 @@ def test_native_value_and_gradient(fn, saturated):
             rounding = 1e-9 * float(value.max())
             assert bool(((slope - gradient[..., k]).abs() <= 1e-5 * size[..., 0] + rounding).all())
         # The value that comes without a gradient is the same.
-        without = native_evaluator(known, starts).squared_norms(delta)[0]
+        without = CPU.evaluator(known, starts).squared_norms(delta)[0]
         torch.testing.assert_close(without, value, rtol=1e-10, atol=1e-18)
 
 
 @pytest.mark.needs("native")
 @searched
 def test_native_gradient_in_float32(fn):
-    from wsfast.engines.ascent_kernels import native_evaluator
+    from wsfast.engines.cpu import CPU
 
     X, W = random_text(19, 9, 2)
     exact = state(X, W, fn, "native")
     delta = torch.randn(19, 4, 9, dtype=torch.float64)
-    value, gradient = native_evaluator(exact, 4).value_and_gradient(delta)
-    rounded = native_evaluator(state(X, W, fn, "native", torch.float32), 4)
+    value, gradient = CPU.evaluator(exact, 4).value_and_gradient(delta)
+    rounded = CPU.evaluator(state(X, W, fn, "native", torch.float32), 4)
     value32, gradient32 = rounded.value_and_gradient(delta.float())
     assert value32.dtype == gradient32.dtype == torch.float32
     torch.testing.assert_close(value32.double(), value, rtol=1e-4, atol=0)
@@ -156,14 +156,14 @@ def test_native_gradient_in_float32(fn):
 @pytest.mark.needs("native")
 @searched
 def test_positions_of_a_state_can_be_selected_and_repeated(fn):
-    from wsfast.engines.ascent_kernels import native_evaluator
+    from wsfast.engines.cpu import CPU
 
     X, W = saturated_text(8, 5)
     known = state(X, W, fn, "native")
     delta = torch.randn(8, 2, 5, dtype=torch.float64)
-    value, gradient = (x.clone() for x in native_evaluator(known, 2).value_and_gradient(delta))
+    value, gradient = (x.clone() for x in CPU.evaluator(known, 2).value_and_gradient(delta))
     keep = torch.tensor([6, 1, 1, 0, 3])
-    some = native_evaluator(known.select(keep), 2).value_and_gradient(delta[keep])
+    some = CPU.evaluator(known.select(keep), 2).value_and_gradient(delta[keep])
     torch.testing.assert_close(some[0], value[keep], rtol=1e-12, atol=0)
     torch.testing.assert_close(some[1], gradient[keep])
 

@@ -11,7 +11,6 @@ from definition import WEIGHT_FNS, random_text, relative_error
 from parameters import dtypes
 
 from wsfast import raf_delta_norms, raf_features
-from wsfast.engines.ascent_kernels import native_evaluator
 from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH, Climb
 
@@ -78,7 +77,7 @@ def step_agrees(n, d, fn, dtype):
     exact = state(X, W, fn).select(index)
     given = state(X, W, fn, "native", dtype).select(index)
     delta = some_deltas(len(index), 2, d, dtype)
-    value, gradient = native_evaluator(given, 2).value_and_gradient(delta)
+    value, gradient = CUDA.evaluator(given, 2).value_and_gradient(delta)
     wanted, slope = TORCH.norms(exact, 2).value_and_gradient(delta.double())
     limit = {torch.float32: 2e-4, torch.float64: 1e-10}[dtype]
     size = wanted.abs().clamp(min=1e-3 * float(exact.words.square().sum()))
@@ -96,8 +95,8 @@ def test_squared_norms(order, fn, dtype):
         X, W = hard_problem(n, d, torch.float64)
         given = state(X, W, fn, "native", dtype)
         delta = some_deltas(n, 3, d, dtype)
-        value, size = native_evaluator(given, 3).squared_norms(delta)
-        again, _ = native_evaluator(given, 3).value_and_gradient(delta)
+        value, size = CUDA.evaluator(given, 3).squared_norms(delta)
+        again, _ = CUDA.evaluator(given, 3).value_and_gradient(delta)
         assert not bool(size.isnan().any())
         assert bool((value <= size * (4 + 1e-3)).all())
         fine = size.isfinite()

@@ -17,7 +17,6 @@ from wsfast.attention.core import HeadCore
 from wsfast.attention.state import prepare_head
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
-from wsfast.engines.ascent_kernels import native_evaluator
 from wsfast.engines.cpu import CPU
 from wsfast.engines.engine import TORCH, Climb
 from wsfast.engines.features import attention_rows_, attention_statistics_
@@ -133,7 +132,7 @@ def test_evaluation(level, fn, dtype):
         delta = torch.randn(n, 2, d, dtype=torch.float64)
         expected, gradient = TORCH.norms(known, 2).value_and_gradient(delta)
         rounded = state(X, W, fn, "native", dtype)
-        evaluator = native_evaluator(rounded, 2)
+        evaluator = CPU.evaluator(rounded, 2)
         floor = check_evaluation(evaluator, delta.to(dtype), expected, gradient, limit)
         _, expected_size = closed_form.squared_norms(rounded, delta.to(dtype))
         _, size = evaluator.squared_norms(delta.to(dtype))
@@ -166,7 +165,7 @@ def test_heads(level, dtype, within):
         moved = delta @ moves if within else delta
         expected, gradient = TORCH.norms(known, 2, moves).value_and_gradient(delta)
         rounded = known.to(dtype)
-        evaluator = native_evaluator(rounded, 2, moves.to(dtype) if within else None)
+        evaluator = CPU.evaluator(rounded, 2, moves.to(dtype) if within else None)
         floor = check_evaluation(evaluator, delta.to(dtype), expected, gradient, limit)
         _, expected_size = TORCH.squared_norms(rounded, moved.to(dtype))
         _, size = evaluator.squared_norms(delta.to(dtype))

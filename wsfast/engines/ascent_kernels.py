@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,11 +13,12 @@ from torch import Tensor
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.state import BilinearState, HeadState, PositionState
 from wsfast.engines import compiled
-from wsfast.engines.engine import Climb
+from wsfast.engines.engine import PATIENCE, Climb
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
 
 _ALIGNED = 64  # bytes, to which torch allocates
+_PACK = 16  # bytes that a thread of a CUDA kernel reads at once
 
 
 def position_struct(
@@ -77,6 +79,8 @@ class OfWords:
     the work space, so that a step of the search allocates nothing.
     """
 
+    _before = 0  # of products: columns for each word before those of the stack
+
     def __init__(self, states: Sequence[BilinearState], starts: int) -> None:
         state = states[0]
         n, d, word = state.n, state.d, state.word
@@ -92,8 +96,9 @@ class OfWords:
         rows = sum(counts)
         self._shape = (rows // starts, starts)
         # What a point is multiplied into lies side by side for the kernels.
-        self._products = _Rows(counts, 3 * n + d, word)
-        by = [product.split((3 * n, d), 1) for product in self._products.each]
+        parts = (self._before * n, 3 * n, d)
+        self._products = _Rows(counts, sum(parts), word)
+        by = [product.split(parts, 1)[1:] for product in self._products.each]
         self._by_rows, self._by_bilinear = zip(*by, strict=True)
         self._gradient, self._own_delta = _Rows(counts, d, word), _Rows(counts, d, word)
         self._own_change, self._own_products = _Rows(counts, n, word), _Rows(counts, n, word)
@@ -106,14 +111,18 @@ class OfWords:
 
     def squared_norms(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """As `closed_form.squared_norms`; the tensors returned are overwritten by the next call."""
-        rows = self._forward(delta, with_size=True)
+        flat = self._flat(delta)
+        rows = self._rows_at(flat, with_size=True)
+        self._multiply(flat)
         self._kernels.launch("delta_norms", self._state, rows)
         self._own_row(rows)
         return self._value.view(self._shape), self._size.view(self._shape)
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_j ‖δ_j‖² (P, s) and its gradient (P, s, D); overwritten by the next call."""
-        rows = self._forward(delta, with_size=False)
+        flat = self._flat(delta)
+        rows = self._rows_at(flat, with_size=False)
+        self._multiply(flat)
         self._kernels.launch("ascent_forward", self._state, rows)
         self._own_row(rows)
         own_delta, own_products = self._own_delta, self._own_products
@@ -132,16 +141,12 @@ class OfWords:
         )
         return self._value.view(self._shape), gradient.view(*self._shape, -1)
 
-    def _forward(self, delta: Tensor, *, with_size: bool) -> Any:
+    def _flat(self, delta: Tensor) -> Tensor:
+        """Δ (P, s, d) as kernels read it, a row for each point; kept alive until the next call."""
         flat = self._held["delta"] = delta.reshape(-1, delta.shape[-1]).contiguous()
-        points = [flat]
-        if len(self._counts) > 1:
-            points = [part.clone() for part in flat.split(self._counts)]
-        for (_, stack, _), by, into in self._of_texts(points, self._by_rows):
-            torch.mm(by, stack.mT, out=into)
-        for (_, _, bilinear), by, into in self._of_texts(points, self._by_bilinear):
-            torch.mm(by, bilinear, out=into)
-        self._products.gather()
+        return flat
+
+    def _rows_at(self, flat: Tensor, *, with_size: bool) -> Any:
         return self._rows_type(
             delta=flat.data_ptr(),
             products=self._products.all.data_ptr(),
@@ -153,6 +158,16 @@ class OfWords:
             value=self._value.data_ptr(),
             size=self._size.data_ptr() if with_size else 0,
         )
+
+    def _multiply(self, flat: Tensor) -> None:
+        points = [flat]
+        if len(self._counts) > 1:
+            points = [part.clone() for part in flat.split(self._counts)]
+        for (_, stack, _), by, into in self._of_texts(points, self._by_rows):
+            torch.mm(by, stack.mT, out=into)
+        for (_, _, bilinear), by, into in self._of_texts(points, self._by_bilinear):
+            torch.mm(by, bilinear, out=into)
+        self._products.gather()
 
     def _own_row(self, rows: Any) -> None:
         self._own_change.scatter()
@@ -166,6 +181,115 @@ class OfWords:
     ) -> Iterable[tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]]:
         """Words, stack and bilinear form of each text, its rows of a product and of the result."""
         return zip(self._matrices, by, into, strict=True)
+
+
+class _Batch(NamedTuple):
+    """The matrices of T texts with m points each, and their part of the work space."""
+
+    rows: Tensor  # (T, 4n + d, d) words, stack, bilinear form
+    gram: Tensor  # (T, n, n) of the words
+    here: slice  # their points
+    products: Tensor  # (T, m, 4n + d)
+    own_change: Tensor  # (T, m, n)
+    by_gram: Tensor  # (T, m, n)
+    gradient: Tensor  # (T, m, d)
+
+
+class OfWordsByGram(OfWords):
+    """As `OfWords`, on CUDA: the own row by the Gram matrix of the words, and whole steps.
+
+    A step is three products, of all texts that have as many points, and three kernels; the host
+    waits for none of them (docs/design.md, section 6). Rows are filled up to whole packs of 16
+    bytes.
+    """
+
+    _before = 1  # Δ Xᵀ
+
+    def __init__(self, states: Sequence[BilinearState], starts: int) -> None:
+        self._d = states[0].d
+        super().__init__([_in_whole_packs(state) for state in states], starts)
+        n, counts = states[0].n, self._counts
+        alike = len(set(counts)) == 1
+        groups = [self._matrices] if alike else [[matrices] for matrices in self._matrices]
+        self._batches: list[_Batch] = []
+        first = 0
+        for texts in groups:
+            rows = torch.stack([torch.cat(matrices) for matrices in texts])
+            last = first + len(texts) * counts[len(self._batches)]
+            here, first = slice(first, last), last
+            work = (self._products, self._own_change, self._own_products, self._gradient)
+            parts = [of.all[here].unflatten(0, (len(texts), -1)) for of in work]
+            self._batches.append(_Batch(rows, rows[:, :n] @ rows[:, :n].mT, here, *parts))
+
+    def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        flat = self._flat(delta)
+        rows = self._rows_at(flat, with_size=False)
+        self._evaluate(self._of_batches(flat), rows)
+        gradient = self._gradient.all
+        self._kernels.launch("ascent_gradient", self._state, rows, gradient.data_ptr())
+        return self._value.view(self._shape), gradient.view(*self._shape, -1)[..., : self._d]
+
+    def climbs(self, climb: Climb) -> bool:
+        """Whether `climb` can take such a climb on."""
+        return climb.trial.shape[-1] == self._gradient.all.shape[1]
+
+    def climb(self, climb: Climb, steps: int, tol: float | None, radius: float) -> Tensor:
+        """Take `steps` steps; with `tol`, as `Engine.until_still`. Returns the steps taken (M,)."""
+        for name, value in vars(climb).items():
+            setattr(climb, name, value.contiguous())
+        flat = climb.trial.view(-1, climb.trial.shape[-1])
+        dtype = flat.dtype
+        rows, points = self._rows_at(flat, with_size=False), self._of_batches(flat)
+        step = step_struct(self._kernels, climb, self._value, self._gradient.all, radius)
+        taken = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
+        ended = torch.zeros(len(flat), dtype=torch.uint8, device=flat.device)
+        history = flat.new_empty(len(flat), PATIENCE)
+        stalls = self._kernels.struct("Stalls", dtype)(
+            least=(1 + (tol or 0.0)) ** 2,
+            history=history.data_ptr(),
+            taken=taken.data_ptr(),
+            ended=0 if tol is None else ended.data_ptr(),
+        )
+        for _ in range(steps):
+            self._evaluate(points, rows)
+            self._kernels.launch("ascent_step", self._state, rows, step, stalls)
+        return taken
+
+    def _evaluate(self, points: Sequence[Tensor], rows: Any) -> None:
+        """All of the value, and of the gradient what is a product."""
+        n = self._own_weight.shape[1]
+        for of, by in zip(self._batches, points, strict=True):
+            torch.bmm(by, of.rows.mT, out=of.products)
+        self._kernels.launch("ascent_forward", self._state, rows)
+        for of in self._batches:
+            torch.bmm(of.own_change, of.gram, out=of.by_gram)
+        self._kernels.launch(
+            "ascent_backward", self._state, rows, self._own_products.all.data_ptr()
+        )
+        for of in self._batches:
+            torch.bmm(of.products[..., : 4 * n], of.rows[:, : 4 * n], out=of.gradient)
+
+    def _of_batches(self, flat: Tensor) -> list[Tensor]:
+        """The points of each batch, (T, m, d)."""
+        return [flat[of.here].unflatten(0, (len(of.rows), -1)) for of in self._batches]
+
+    def _flat(self, delta: Tensor) -> Tensor:
+        flat = super()._flat(_in_packs(delta))
+        if flat.data_ptr() % _PACK:
+            flat = self._held["delta"] = flat.clone()
+        return flat
+
+
+def _in_packs(rows: Tensor) -> Tensor:
+    """`rows` (..., d), filled up with zeros to whole packs."""
+    return torch.nn.functional.pad(rows, (0, -rows.shape[-1] % (_PACK // rows.element_size())))
+
+
+def _in_whole_packs(state: BilinearState) -> BilinearState:
+    """The same problem with so many zeros behind each row."""
+    names = ("word", "words", "stack", "dominated_mean")
+    rows: dict[str, Any] = {name: _in_packs(getattr(state, name)) for name in names}
+    return replace(state, bilinear=_in_packs(_in_packs(state.bilinear).mT), **rows)
 
 
 def _joined(states: Sequence[BilinearState]) -> dict[str, Tensor]:
@@ -241,17 +365,6 @@ def _contiguous(state: PositionState) -> dict[str, Tensor]:
     }
 
 
-def native_evaluator(
-    state: PositionState, starts: int, moves: Tensor | None = None
-) -> OfWords | OfHead | None:
-    """What evaluates the state by kernels; None where there are none. `moves`: of heads alone."""
-    if isinstance(state, BilinearState):
-        return OfWords([state], starts)
-    if isinstance(state, HeadState) and state.plain:
-        return OfHead(state, starts, moves)
-    return None
-
-
 class NativeFunctional:
     """The functional of a state by one compiled kernel between two products; CPU only.
 
@@ -301,11 +414,11 @@ class NativeFunctional:
         return self._value.view(self._shape), self._gradient.view(*self._shape, -1)
 
 
-def take_step(climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
-    """As `Engine.take_step`, in place."""
-    compiled.kernels(climb.trial.device).launch(
-        "take_step",
-        dtype=climb.trial.dtype,
+def step_struct(
+    kernels: compiled.Kernels, climb: Climb, value: Tensor, gradient: Tensor, radius: float
+) -> Any:
+    """The kernels' view of a climb, whose trial has this value and gradient."""
+    return kernels.struct("StepRows", climb.trial.dtype)(
         rows=climb.value.numel(),
         d=climb.trial.shape[-1],
         radius=radius,
@@ -318,3 +431,9 @@ def take_step(climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> N
         beta=climb.beta.data_ptr(),
         risen=climb.risen.data_ptr(),
     )
+
+
+def take_step(climb: Climb, value: Tensor, gradient: Tensor, radius: float) -> None:
+    """As `Engine.take_step`, in place."""
+    kernels = compiled.kernels(climb.trial.device)
+    kernels.launch("take_step", step_struct(kernels, climb, value, gradient, radius))

@@ -8,6 +8,7 @@ from torch import Tensor
 from wsfast._interrupt import rows_at_once as interruptible
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.rows import RowStatistics
+from wsfast.attention.state import HeadState, PositionState
 from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
@@ -18,7 +19,7 @@ from wsfast.bound.multipliers import DECAY, Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
-from wsfast.engines.ascent_kernels import NativeFunctional
+from wsfast.engines.ascent_kernels import NativeFunctional, OfHead, OfWords
 from wsfast.engines.engine import Evaluator, RandomPlane
 from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
 from wsfast.engines.native import Native
@@ -35,6 +36,15 @@ _FEW = 4
 
 class Cpu(Native):
     """Kernels of the module `_cpu`."""
+
+    of_words = OfWords
+
+    def evaluator(
+        self, state: PositionState, starts: int, moves: Tensor | None = None
+    ) -> OfWords | OfHead | None:
+        if isinstance(state, HeadState) and state.plain:
+            return OfHead(state, starts, moves)
+        return super().evaluator(state, starts, moves)
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
         return by_tiles(X.contiguous(), queries, given.weight_fn, given.mask, causal=given.causal)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from wsfast.attention.core import Core, HeadCore
 from wsfast.attention.rows import Attended, Rows, rows_of
-from wsfast.attention.state import HeadState, PositionState
-from wsfast.engines.engine import TORCH, Evaluator
+from wsfast.engines.ascent_kernels import OfWordsByGram
+from wsfast.engines.engine import TORCH, Climb, Evaluator
 from wsfast.engines.features import FeatureOptions, fused_features, fused_text
 from wsfast.engines.native import Native
 
@@ -16,6 +16,7 @@ class Cuda(Native):
     """Kernels of the module `_cuda`."""
 
     waits = False
+    of_words = OfWordsByGram
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
         if given.causal:  # the kernel attends to every word
@@ -37,17 +38,35 @@ class Cuda(Native):
 
         return rows_of(core, attend)
 
-    def squared_norms(
-        self, state: PositionState, delta: Tensor, *, own: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        if isinstance(state, HeadState):
-            return TORCH.squared_norms(state, delta, own=own)
-        return super().squared_norms(state, delta, own=own)
+    def take_step(
+        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
+    ) -> None:
+        # Kernels read 16 bytes at a time.
+        if climb.trial.shape[-1] % 4 == 0:
+            super().take_step(climb, value, gradient, radius, balls)
+        else:
+            TORCH.take_step(climb, value, gradient, radius, balls)
 
-    def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
-        if isinstance(state, HeadState):
-            return TORCH.norms(state, starts, moves)
-        return super().norms(state, starts, moves)
+    def go_on(
+        self, evaluator: Evaluator, climb: Climb, steps: int, radius: float, balls: int = 1
+    ) -> None:
+        if isinstance(evaluator, OfWordsByGram) and evaluator.climbs(climb):
+            evaluator.climb(climb, steps, None, radius)
+        else:
+            super().go_on(evaluator, climb, steps, radius, balls)
+
+    def until_still(
+        self,
+        evaluator: Evaluator,
+        climb: Climb,
+        steps: int,
+        tol: float,
+        radius: float,
+        balls: int = 1,
+    ) -> Tensor:
+        if isinstance(evaluator, OfWordsByGram) and evaluator.climbs(climb):
+            return evaluator.climb(climb, steps, tol, radius)
+        return super().until_still(evaluator, climb, steps, tol, radius, balls)
 
 
 CUDA = Cuda()

@@ -39,6 +39,21 @@ RANDOM_BLOCK = 1 << 20
 """Random numbers that are made, used and dropped at a time."""
 
 
+PATIENCE = 4
+"""A place is done when its last steps, this many, have together raised the norm by less than `tol`.
+
+A step refused halves the next, so a few in a row say little.
+"""
+
+
+def stalled(history: list[Tensor], value: Tensor, tol: float) -> Tensor:
+    """Whether `value` (P,) has hardly risen over the last steps, whose values are `history`."""
+    history.append(value.clone())
+    if len(history) <= PATIENCE:
+        return torch.zeros_like(value, dtype=torch.bool)
+    return value <= history.pop(0) * (1 + tol) ** 2
+
+
 class Evaluator(Protocol):
     """Evaluates an objective at P positions, s points Δ each."""
 
@@ -271,6 +286,41 @@ class Engine:
         onto = ((outwards >= 0) & (length >= 0.999 * radius)) | (now > radius)
         moved = torch.where(onto & (now > 0), moved * (radius / now), moved)
         climb.trial = torch.where(norm > 0, moved, delta).flatten(-2)
+
+    def go_on(
+        self, evaluator: Evaluator, climb: Climb, steps: int, radius: float, balls: int = 1
+    ) -> None:
+        """Take `steps` steps from every start of a climb."""
+        for _ in range(steps):
+            self.take_step(climb, *evaluator.value_and_gradient(climb.trial), radius, balls)
+
+    def until_still(
+        self,
+        evaluator: Evaluator,
+        climb: Climb,
+        steps: int,
+        tol: float,
+        radius: float,
+        balls: int = 1,
+    ) -> Tensor:
+        """As `go_on`, of one start each, but a place that has stopped rising stays where it is.
+
+        Returns the steps (P,) that each place took. No value is looked at.
+        """
+        history: list[Tensor] = []
+        value, delta = climb.value, climb.delta
+        done = torch.zeros_like(value[:, 0], dtype=torch.bool)
+        taken = torch.zeros_like(done, dtype=torch.int64)
+        for step in range(1, steps + 1):
+            self.go_on(evaluator, climb, 1, radius, balls)
+            taken = taken + ~done
+            still = stalled(history, climb.value[:, 0], tol) | (step == steps)
+            ended = (still & ~done)[:, None]
+            value = torch.where(ended, climb.value, value)
+            delta = torch.where(ended[..., None], climb.delta, delta)
+            done = done | ended[:, 0]
+        climb.value, climb.delta = value, delta
+        return taken
 
     def turn_rows(self, turns: RowTurns, delta: Tensor) -> Tensor:
         """See `turns.turn_rows`."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
-from wsfast.engines.ascent_kernels import OfWords, native_evaluator, take_step
+from wsfast.engines.ascent_kernels import OfHead, OfWords, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
@@ -18,22 +18,29 @@ class Native(Engine):
 
     backend = "native"
     joins = 1 << 14
+    of_words: type[OfWords]
+
+    def evaluator(
+        self, state: PositionState, starts: int, moves: Tensor | None = None
+    ) -> OfWords | OfHead | None:
+        """What evaluates the state by kernels, see `norms`; None where there are none."""
+        return self.of_words([state], starts) if isinstance(state, BilinearState) else None
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True
     ) -> tuple[Tensor, Tensor]:
-        if own and (kernels := native_evaluator(state, delta.shape[1])) is not None:
+        if own and (kernels := self.evaluator(state, delta.shape[1])) is not None:
             return kernels.squared_norms(delta)
         return super().squared_norms(state, delta, own=own)  # kernels sum over all rows alone
 
     def norms(self, state: PositionState, starts: int, moves: Tensor | None = None) -> Evaluator:
-        return native_evaluator(state, starts, moves) or super().norms(state, starts, moves)
+        return self.evaluator(state, starts, moves) or super().norms(state, starts, moves)
 
     def norms_of_texts(self, states: Sequence[PositionState], starts: int) -> Evaluator:
         words = [state for state in states if isinstance(state, BilinearState)]
         if len(words) < len(states):
             return super().norms_of_texts(states, starts)
-        return OfWords(words, starts)
+        return self.of_words(words, starts)
 
     def take_step(
         self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1

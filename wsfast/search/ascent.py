@@ -8,12 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wsfast.engines.engine import Climb
+from wsfast.engines.engine import Climb, stalled
 from wsfast.search.objective import Objective
-
-# A position is done when its last steps, this many, have together raised the norm by less than
-# `tol`: a step refused halves the next, so a few in a row say little.
-_PATIENCE = 4
 
 # Positions that are done are carried along until dropping them pays for the copy: where so much of
 # them is left.
@@ -66,9 +62,8 @@ def explore(
 
 def go_on(objective: Objective, climb: Climb, limits: Limits, steps: int) -> None:
     """Take `steps` steps from every start of a climb."""
-    evaluator, engine = objective.evaluator(climb.value.shape[1]), objective.engine
-    for _ in range(steps):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
+    evaluator = objective.evaluator(climb.value.shape[1])
+    objective.engine.go_on(evaluator, climb, steps, *limits.steps)
 
 
 def ascend(
@@ -94,7 +89,7 @@ def ascend(
     for step in range(1, steps + 1):
         engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
         value = climb.value[:, 0]
-        ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
+        ended = (stalled(history, value, limits.tol) | (step == steps)) & ~done
         if bool(ended.any()):
             best.delta[active[ended]] = climb.delta[ended, 0]
             best.value[active[ended]] = value[ended]
@@ -116,35 +111,11 @@ def ascend(
 def ascend_unattended(
     objective: Objective, start: Point, limits: Limits, steps: int, climb: Climb | None = None
 ) -> tuple[Point, Tensor]:
-    """As `ascend`, without once waiting for the device: a CUDA graph can capture it.
-
-    All positions are carried to the last step.
-    """
-    evaluator, engine = objective.evaluator(1), objective.engine
+    """As `ascend`, without once waiting for the device: all positions go to the last step."""
     climb = climb or Climb.start(start.delta[:, None], momentum=objective.momentum)
-    best = start
-    history: list[Tensor] = []
-    done = torch.zeros_like(start.value, dtype=torch.bool)
-    taken = torch.zeros_like(done, dtype=torch.int64)
-    for step in range(1, steps + 1):
-        engine.take_step(climb, *evaluator.value_and_gradient(climb.trial), *limits.steps)
-        value = climb.value[:, 0]
-        taken = taken + ~done
-        ended = (_stalled(history, value, limits.tol) | (step == steps)) & ~done
-        best = Point(
-            torch.where(ended[:, None], climb.delta[:, 0], best.delta),
-            torch.where(ended, value, best.value),
-        )
-        done = done | ended
-    return best, taken
-
-
-def _stalled(history: list[Tensor], value: Tensor, tol: float) -> Tensor:
-    """Whether `value` (P,) has hardly risen over the last steps, whose values are `history`."""
-    history.append(value.clone())
-    if len(history) <= _PATIENCE:
-        return torch.zeros_like(value, dtype=torch.bool)
-    return value <= history.pop(0) * (1 + tol) ** 2
+    evaluator = objective.evaluator(1)
+    taken = objective.engine.until_still(evaluator, climb, steps, limits.tol, *limits.steps)
+    return Point(climb.delta[:, 0], climb.value[:, 0]), taken
 
 
 def along_rays(objective: Objective, point: Point, fractions: tuple[float, ...]) -> Point:
