@@ -9,6 +9,7 @@ from parameters import dtypes, weight_fns
 
 from wsfast import perturb, raf_delta_norms, raf_deltas
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH
 
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -138,3 +139,23 @@ def test_value_and_gradient(text, changes, objective, fn, dtype):
         steep = slope.norm(dim=-1).clamp(min=1e-3 * float(size.max()))
         error = (gradient.double() - slope).norm(dim=-1) / steep
         assert float(error.max()) <= limit, (n, d)
+
+
+@dtypes
+def test_texts_together(text, changes, objective, dtype):
+    """Texts that share products, of as many positions or not, and an odd number of dimensions."""
+    for d, positions in ((8, (5, 5, 5)), (7, (5, 2, 3))):
+        X, W = text(5, d, dtype, texts=3)
+        states = [
+            objective(x, W).state.select(torch.arange(count, device=X.device))
+            for x, count in zip(X, positions, strict=True)
+        ]
+        delta = changes(sum(positions), 2, d, dtype=dtype)
+        value, gradient = CUDA.norms_of_texts(states, 2).value_and_gradient(delta)
+        limit = {torch.float32: 3e-4, torch.float64: 1e-10}[dtype]
+        parts = zip(states, *(x.split(positions) for x in (delta, value, gradient)), strict=True)
+        for state, by, got, slope in parts:
+            expected, steep = TORCH.norms(state, 2).value_and_gradient(by)
+            torch.testing.assert_close(got, expected, rtol=limit, atol=limit)
+            size = float(steep.abs().max())
+            torch.testing.assert_close(slope, steep, rtol=limit, atol=limit * size)

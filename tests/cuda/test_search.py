@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from definition import deltas, features
 from parameters import dtypes, weight_fns
 
 from wsfast import raf_features, raf_sensitivity, word_sensitivity
+from wsfast.engines.engine import TORCH
+from wsfast.search.ascent import Limits, Point, ascend_unattended
 
 # A search ends where steps raise the norm by less than 1e-4 of itself: rounding moves that place,
 # and where the objective has kinks it may lead to another one.
@@ -29,7 +33,7 @@ def check_value(result, X, W, weight_fn="softmax", normalize=True):
 @dtypes
 def test_sizes(text, on_cpu, weight_fn, normalize, dtype):
     options = {"weight_fn": weight_fn, "normalize": normalize, "max_steps": 20}
-    for n, d in ((1, 1), (1, 5), (2, 3), (5, 2), (7, 40)):
+    for n, d in ((1, 1), (1, 5), (2, 3), (5, 2), (7, 8)):
         X, W = text(n, d, dtype)
         result = raf_sensitivity(X, W, **options, backend="native")
         for value in (result.value, result.per_word, result.position, result.delta):
@@ -39,15 +43,36 @@ def test_sizes(text, on_cpu, weight_fn, normalize, dtype):
         torch.testing.assert_close(result.per_word.cpu(), other.per_word, rtol=SAME_END, atol=1e-6)
 
 
+@pytest.mark.needs("native")
+def test_many_dimensions(text, on_cpu):
+    """Where the CPU searches in a small basis, and a device starts in its span."""
+    X, W = text(7, 40)
+    result, other = raf_sensitivity(X, W, backend="native"), on_cpu(raf_sensitivity, X, W)
+    torch.testing.assert_close(result.per_word.cpu(), other.per_word, rtol=SAME_END, atol=1e-6)
+
+
 @pytest.mark.needs("cuda", "native")
 @dtypes
 def test_long_texts(text, on_cpu, dtype):
-    """In the small basis and in full d."""
     X, W = text(40, 768, dtype, texts=2)
     result = raf_sensitivity(X, W)
     other = on_cpu(raf_sensitivity, X, W)
     torch.testing.assert_close(result.per_word.cpu(), other.per_word, rtol=SAME_END, atol=1e-6)
     assert result.info["backend"] == "native"
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-2])
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_a_place_ends_where_it_stops_rising(text, changes, objective, tol, steps):
+    """As in PyTorch's own operations, whose closed form has its gradient by autograd."""
+    X, W = text(9, 8, torch.float64)
+    ball, aim = Limits(8**0.5, tol), objective(X, W)
+    start = Point(changes(9, 8, dtype=X.dtype), torch.full_like(X[:, 0], -torch.inf))
+    point, taken = ascend_unattended(aim, start, ball, steps)
+    expected, count = ascend_unattended(replace(aim, engine=TORCH), start, ball, steps)
+    assert taken.tolist() == count.tolist()
+    torch.testing.assert_close(point.value, expected.value, rtol=1e-9, atol=0)
+    torch.testing.assert_close(point.delta, expected.delta, rtol=1e-6, atol=1e-6)
 
 
 @dtypes

@@ -9,6 +9,7 @@ import pytest
 import torch
 from attention.problems import SEARCHED, objective
 from definition import random_text
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wsfast.engines import compiled
 from wsfast.engines.cuda import CUDA
@@ -17,11 +18,12 @@ from wsfast.search.ascent import (
     Limits,
     Point,
     adam_on_sphere,
-    along_rays,
     ascend,
     ascend_unattended,
-    explore,
 )
+from wsfast.search.objective import onto_span
+from wsfast.search.options import SearchOptions
+from wsfast.search.search import Search
 
 functions = pytest.mark.parametrize("fn", SEARCHED[:3], ids=str)
 
@@ -53,31 +55,57 @@ class Recorded(compiled.Kernels):
         self.module.append(name)
 
 
-STEP = ["ascent_forward", "ascent_backward"]
+class Launches(TorchDispatchMode):
+    """Notes PyTorch's operations among them, but for views, which launch nothing."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view:
+            self.seen.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 @functions
-def test_no_step_waits_for_the_device(fn, monkeypatch):
-    """Tensors that hold no values: a look at one is an error."""
+def test_a_step_on_a_device_is_three_products_and_three_kernels(fn, monkeypatch):
+    """Nothing else is launched, and no value looked at in a search: these tensors hold none."""
     launched: list[str] = []
     monkeypatch.setattr(compiled, "kernels", lambda device: Recorded(launched, device, gpu=True))
-    known = objective(*random_text(5, 4, 1), fn)
+    known = replace(objective(*random_text(5, 4, 1), fn), momentum=fn.exponential)  # and turns
     without_values = {
         name: value.to("meta")
         for name, value in vars(known.state).items()
         if isinstance(value, torch.Tensor)
     }
     aim = replace(known, engine=CUDA, state=replace(known.state, **without_values))
-    ball = Limits(1.0, 1e-4)
-    starts = torch.empty(5, 3, 4, dtype=torch.float64, device="meta")
-    delta, value = explore(aim, starts, ball, 3)
-    assert launched == [*STEP, "ascent_step"] * 3
-    launched.clear()
-    point, taken = ascend_unattended(aim, Point(delta[:, 0], value[:, 0]), ball, 7)
-    assert launched == [*STEP, "ascent_step"] * 7
-    launched.clear()
-    point = along_rays(aim, point, (0.5, 0.9))
-    adam_on_sphere(aim, point.delta, ball, 4)
-    assert launched == [*STEP, "ascent_gradient"] * 5
+
+    def seen(run):
+        launched.clear()
+        with Launches(launched):
+            return run(), "".join(f"{name} " for name in launched)
+
+    evaluation = "bmm ascent_forward bmm ascent_backward bmm "
+    options = SearchOptions([], 1.0, 0, starts=4, max_steps=20, tol=1e-4, memory_budget=2**28)
+    (point, taken), names = seen(lambda: Search(options).run(aim))
+    assert names.count(evaluation + "ascent_step ") == 20
+    assert (evaluation + "ascent_step ") * 8 in names
+    assert names.count("ascent_") == 3 * 20 + 3  # the last ones along rays
+    _, names = seen(lambda: adam_on_sphere(aim, point.delta, Limits(1.0, 1e-4), 4))
+    assert names.count(evaluation + "ascent_gradient ") == 4
     with pytest.raises(RuntimeError, match="meta"):
         int(taken.max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_onto_a_span(dtype):
+    """Rows that depend on one another, and zeros, among them; far from any span, in all of it."""
+    torch.manual_seed(0)
+    rows = torch.randn(5, 12, dtype=torch.float64)
+    rows[3], rows[4] = rows[0] + rows[1], 0
+    points = torch.randn(2, 3, 12, dtype=torch.float64)
+    basis = torch.linalg.svd(rows).Vh[:3]
+    got = onto_span(points.to(dtype), rows.to(dtype))
+    torch.testing.assert_close(got.double(), points @ basis.mT @ basis, rtol=0, atol=1e-2)
+    assert torch.equal(onto_span(points, torch.zeros_like(rows)), points)

@@ -214,23 +214,22 @@ def _raf_features_op(
 @full_precision()
 def _compute(X: Tensor, W: Tensor, given: FeatureOptions, engine: Engine) -> Tensor:
     """φ (B, R, n, d)."""
-    phi = _layer(X, W, given, engine)
-    if math.isfinite(float(phi.sum())):
+    queries, mask = _queries(X, W), given.mask
+    # Values are looked at here, not in the wrapper: there it would break the graph of
+    # torch.compile; and once, at the end, so that a device is not waited for before. Whatever is
+    # not finite in X or W makes some query so: a look at n·d numbers, not at d².
+    told = queries.detach().sum()
+    if mask is not None:
+        told = told.masked_fill(~mask.any(1).all(), torch.nan)
+    phi = engine.features(X, queries, given)
+    phi = (phi if mask is None else phi * mask[:, None, :, None]).contiguous()
+    if math.isfinite(float(told + phi.sum())):
         return phi
+    _check_values(X, W, mask)
     # Scores leave the range of float32 for X of a size beyond 1e18.
     phi = _by_definition(X.double(), W.double(), given).to(X.dtype)
     _values.finite("φ(X)", phi)
     return phi
-
-
-def _layer(X: Tensor, W: Tensor, given: FeatureOptions, engine: Engine) -> Tensor:
-    queries, mask = _queries(X, W), given.mask
-    # Values are checked here, not in the wrapper: there it would break the graph of torch.compile.
-    # Whatever is not finite in X or W makes some query so: a look at n·d numbers, not at d².
-    if mask is not None or not math.isfinite(float(queries.detach().sum())):
-        _check_values(X, W, mask)
-    phi = engine.features(X, queries, given)
-    return (phi if mask is None else phi * mask[:, None, :, None]).contiguous()
 
 
 def _check_values(X: Tensor, W: Tensor, mask: Tensor | None) -> None:

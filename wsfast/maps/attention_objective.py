@@ -14,7 +14,7 @@ from wsfast.attention.sites import BilinearSiteState
 from wsfast.attention.state import BilinearState
 from wsfast.attention.turns import MOST, RowTurns, row_turns, turn_own
 from wsfast.engines.engine import Engine, Evaluator
-from wsfast.search.objective import Objective, Small, Turn, of_each_word
+from wsfast.search.objective import Objective, Small, Turn, of_each_word, onto_span
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class AttentionObjective(Objective):
     lead: Tensor | None = None
     smoother: tuple[AttentionObjective, ...] = ()
     basis: Callable[[], Tensor | None] | None = None  # (d, r) that is worth searching in first
+    rows: Callable[[], Tensor | None] | None = None  # (r, d) whose span is worth starting in
 
     @property
     def _word(self) -> Tensor:
@@ -72,6 +73,13 @@ class AttentionObjective(Objective):
 
     def leads(self) -> Tensor | None:
         return self.lead
+
+    def towards(self, directions: Tensor) -> Tensor:
+        rows = None if self.rows is None else self.rows()
+        if rows is None:
+            return directions
+        of_words = directions.unflatten(-1, (-1, rows.shape[-1]))
+        return onto_span(of_words, rows.to(directions.dtype)).flatten(-2)
 
     def turns(self) -> Sequence[Turn]:
         if not (self.momentum and isinstance(self.state, BilinearState)):

@@ -275,7 +275,9 @@ class AttentionText(ClosedFormText):
             smoother=tuple(
                 AttentionObjective(self.engine, state(fn)) for fn in self.map.smooth_fns
             ),
-            basis=partial(self.basis, measure, radius),
+            # On a device a basis takes longer than it saves.
+            basis=partial(self.basis, measure, radius) if self.engine.waits else None,
+            rows=None if self.engine.waits else partial(self.spanning, measure),
         )
 
     def rounded(self, sites: Sites, relaxed: Tensor) -> Tensor:
@@ -327,14 +329,29 @@ class AttentionText(ClosedFormText):
 
     def basis(self, measure: Measure, radius: float) -> Tensor | None:
         """Of the rows of X, XW and XWᵀ, and of Θ, where searching in it saves work."""
-        n, d = self.n, self.d
-        theta = measure.theta.view(n, d) if isinstance(measure, Functional) else None
-        # What Δ is multiplied with, and how many of its products a step takes.
-        r, products = (3 * n, 8 * n) if theta is None else (4 * n, 6 * n)
-        if r >= d or products * r + r * r > _WORTHWHILE * (products * d + d * d):
+        if not self._narrow(measure):
             return None
+        theta = self._theta(measure)
         basis = self._basis_of_norm if theta is None else self._basis_with(theta)
         return basis.to(self.search_dtype(radius))
+
+    def spanning(self, measure: Measure) -> Tensor | None:
+        """The rows themselves, likewise."""
+        if not self._narrow(measure):
+            return None
+        theta = self._theta(measure)
+        return self._seen if theta is None else torch.cat([self._seen, _of_one_size(theta)])
+
+    def _theta(self, measure: Measure) -> Tensor | None:
+        """(n, d)."""
+        return measure.theta.view(self.n, self.d) if isinstance(measure, Functional) else None
+
+    def _narrow(self, measure: Measure) -> bool:
+        """Whether what Δ is multiplied with spans few enough dimensions."""
+        n, d = self.n, self.d
+        # Rows, and how many of their products a step takes.
+        r, products = (4 * n, 6 * n) if isinstance(measure, Functional) else (3 * n, 8 * n)
+        return r < d and products * r + r * r <= _WORTHWHILE * (products * d + d * d)
 
     @cached_property
     def _basis_of_norm(self) -> Tensor:
@@ -356,9 +373,10 @@ class AttentionText(ClosedFormText):
         """What Δ is multiplied with, (3n, d)."""
         closed = self.engine.closed_form
         core = self.rows.core if closed else self.map.core(self.X, self.map.weight_fn)
-        # Of one size each: a basis is sought, whatever the lengths.
-        matrices = [
-            part / part.norm() if float(part.norm()) > 0 else part
-            for part in (core.values, core.queries, core.keys)
-        ]
-        return torch.cat(matrices)
+        # A span is sought, whatever the lengths.
+        return torch.cat([_of_one_size(x) for x in (core.values, core.queries, core.keys)])
+
+
+def _of_one_size(matrix: Tensor) -> Tensor:
+    size = matrix.norm()
+    return matrix / torch.where(size > 0, size, 1.0)

@@ -60,6 +60,20 @@ def apart(rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
     return [part.clone() for part in rows.split(list(counts))]
 
 
+def onto_span(points: Tensor, rows: Tensor) -> Tensor:
+    """About what of the points (..., D) lies in the span of the rows (r, D).
+
+    A factor of the Gram matrix is found sooner than a basis, and without waiting for a device.
+    """
+    gram = rows @ rows.mT
+    size = gram.diagonal()
+    gram = gram + torch.diag(torch.finfo(rows.dtype).eps ** 0.5 * size.mean().expand_as(size))
+    factor = torch.linalg.cholesky_ex(gram).L
+    given = points.reshape(-1, points.shape[-1])
+    inside = (torch.cholesky_solve(rows @ given.mT, factor).mT @ rows).view_as(points)
+    return torch.where(inside.isfinite().all(), inside, points)
+
+
 def of_each_word(basis: Tensor, m: int) -> Tensor:
     """A basis (m d, m r) of the changes of m words, from one of a word's, (d, r)."""
     return basis if m == 1 else torch.block_diag(*[basis] * m)
@@ -132,6 +146,10 @@ class Objective(ABC):
     def leads(self) -> Tensor | None:
         """Directions (1 or P, l, D) to start from, before random ones."""
         return None
+
+    def towards(self, directions: Tensor) -> Tensor:
+        """What of the directions (1 or P, s, D) it is worth to start towards."""
+        return directions
 
     def turns(self) -> Sequence[Turn]:
         """What makes of points (P, D) directions (P, D) to go on from, one after the other.
@@ -221,6 +239,12 @@ class Together(_Like):
             [one.expand(count, -1, -1) for one, count in zip(known, self._counts, strict=True)]
         )
 
+    def towards(self, directions: Tensor) -> Tensor:
+        shared = len(directions) == 1
+        own = [directions] * len(self._parts) if shared else directions.split(self._counts)
+        each = zip(self._parts, own, self._counts, strict=True)
+        return torch.cat([part.towards(of).expand(count, -1, -1) for part, of, count in each])
+
     def turns(self) -> Sequence[Turn]:
         each = zip(*[part.turns() for part in self._parts], strict=True)
         return [partial(self._turned, turns) for turns in each]
@@ -271,6 +295,9 @@ class Scaled(_Like):
 
     def leads(self) -> Tensor | None:
         return self._own.leads()
+
+    def towards(self, directions: Tensor) -> Tensor:
+        return self._own.towards(directions)
 
     def turns(self) -> Sequence[Turn]:
         return [partial(self._turned, turn) for turn in self._own.turns()]

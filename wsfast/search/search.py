@@ -130,7 +130,7 @@ class Search:
             leads = leads[:, :count].to(like.dtype)
             own = directions[:, leads.shape[1] :].expand(len(leads), -1, -1)
             directions = torch.cat([leads, own], 1)
-        return directions.to(objective.dtype)
+        return objective.towards(directions.to(objective.dtype))
 
     def _run(
         self,
