@@ -22,9 +22,7 @@ class Row:
 
 
 def load(path: Path) -> dict[Key, Row]:
-    """Rows of the checked-in file; none where there is no file."""
-    if not path.exists():
-        return {}
+    """Rows of the checked-in file."""
     with path.open(newline="", encoding="utf-8") as file:
         return {
             (row["kernel"], column.removeprefix("registers ")): Row(

@@ -126,7 +126,7 @@ __device__ __forceinline__ double reciprocal(double x) {
 // The first `bytes` (0 to 16) are copied, the rest is set to 0.
 __device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
 #ifdef WSFAST_CUDA_ON_CPU
-  ::cuda_on_cpu::copy_async(shared, global, 16, bytes);
+  ::cuda_on_cpu::copy_async(shared, global, bytes);
 #else
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
