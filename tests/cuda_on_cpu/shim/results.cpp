@@ -40,18 +40,26 @@ void shuffle_results() {
   check_shuffles<std::int64_t>();
 }
 
-__global__ void votes(unsigned* out) {
-  unsigned* to = out + 3 * threadIdx.x;
-  to[0] = __ballot_sync(kWholeWarp, threadIdx.x % kWarp % 3 == 0);
-  to[1] = static_cast<unsigned>(__syncthreads_count(threadIdx.x % 3 == 0));
-  to[2] = static_cast<unsigned>(__syncthreads_count(threadIdx.x == 50));
+__global__ void votes(unsigned* ballot, int* counts) {
+  const int i = threadIdx.x;
+  ballot[i] = __ballot_sync(kWholeWarp, i % kWarp % 3 == 0);
+  const int all[] = {
+      __syncthreads_count(i % 3 == 0),      __syncthreads_count(i == 50),
+      __syncthreads_or(i == 50) != 0,       __syncthreads_or(i == 64) != 0,
+      __any_sync(kWholeWarp, i == 50) != 0,
+  };
+  for (int k = 0; k < 5; ++k) counts[5 * i + k] = all[k];
 }
 
 void vote_results() {
-  std::vector<unsigned> out(3 * 64);
-  run(votes, 1, 64, out.data());
-  for (std::size_t i = 0; i < out.size(); i += 3)
-    CHECK(out[i] == 0x49249249u && out[i + 1] == 22 && out[i + 2] == 1);
+  std::vector<unsigned> ballot(64);
+  std::vector<int> counts(5 * 64);
+  run(votes, 1, 64, ballot.data(), counts.data());
+  for (int i = 0; i < 64; ++i) {
+    CHECK(ballot[i] == 0x49249249u);
+    const int* got = counts.data() + 5 * i;
+    CHECK(got[0] == 22 && got[1] == 1 && got[2] && !got[3] && got[4] == i / 32);
+  }
 }
 
 // A number wanders around the block, one place at each barrier.

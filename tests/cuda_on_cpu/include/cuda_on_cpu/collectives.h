@@ -80,6 +80,9 @@ inline void __syncthreads(cuda_on_cpu::Place place = cuda_on_cpu::Place::here())
 inline int __syncthreads_count(int vote, cuda_on_cpu::Place place = cuda_on_cpu::Place::here()) {
   return cuda_on_cpu::count_block(vote != 0, place);
 }
+inline int __syncthreads_or(int vote, cuda_on_cpu::Place place = cuda_on_cpu::Place::here()) {
+  return cuda_on_cpu::count_block(vote != 0, place) != 0;
+}
 // Unlike the other collectives of a warp, this one orders memory.
 inline void __syncwarp(cuda_on_cpu::Place place = cuda_on_cpu::Place::here()) {
   cuda_on_cpu::meet_warp(true, place);
@@ -101,4 +104,8 @@ inline unsigned __ballot_sync(cuda_on_cpu::WholeWarp, int vote,
   unsigned bits = 0;
   for (int lane = 0; lane < cuda_on_cpu::kLanes; ++lane) bits |= unsigned{votes[lane]} << lane;
   return bits;
+}
+inline int __any_sync(cuda_on_cpu::WholeWarp whole, int vote,
+                      cuda_on_cpu::Place place = cuda_on_cpu::Place::here()) {
+  return __ballot_sync(whole, vote, place) != 0;
 }
