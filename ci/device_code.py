@@ -42,6 +42,7 @@ class Report:
     arch: str
     faults: list[str] = field(default_factory=list)
     rows: dict[tuple[str, str], Any] = field(default_factory=dict)
+    products: dict[str, int] = field(default_factory=dict)
     known: int = 0
     unknown: int = 0
 
@@ -70,6 +71,8 @@ def examine(nvcc: str, nvdisasm: str, source: Path, arch: str) -> Report:
         else:
             report.faults.append(f"{name}: has no __launch_bounds__")
     codes = sass.opcodes(text)
+    report.products = {names[name]: count for name, count in sass.products_of_a_tile(text).items()}
+    report.faults += sass.too_many_for_a_tile(set(names.values()), report.products)
     double = compiler.is_double(source)
     for mangled, name in names.items():
         wrong = sass.faults(name, codes.get(mangled, Counter()), double)
@@ -174,6 +177,9 @@ def main() -> int:
     rows = {key: row for report in reports for key, row in report.rows.items()}
     faults += unused_rules({kernel for kernel, _ in rows})
     faults += unknown_accesses(reports)
+    for report in reports:
+        for name, count in sorted(report.products.items()):
+            print(f"{name} on {report.arch}: {count} instructions for the products of a tile")
     if options.update and not faults:
         BUDGET.write_text(budget.text(rows), "utf-8")
     budgeted = budget.load(BUDGET)

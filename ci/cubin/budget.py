@@ -71,13 +71,11 @@ def faults(budget: dict[Key, Row], measured: dict[Key, Row]) -> list[str]:
 
 def dynamic_shared(kernel: str) -> int:
     """Bytes that a launch asks for besides: Layout::kBytes of features.cuh."""
-    features = re.fullmatch(r"features_kernel<(\w+), (\w+), (\d+), \w+>", kernel)
+    features = re.fullmatch(r"features_kernel<(\d+)>", kernel)
     if features is None:
         return 0
-    number = {"float": 4, "double": 8}[features[1]]
-    word, padding = {"float": (4, 8), "Bfloat16": (2, 16), "double": (8, 4)}[features[2]]
-    tile = 16 * (8 * int(features[3]) * 16 + padding)
-    return 2 * tile * word + 8 * 16 * 16 * number
+    tile = 16 * (8 * int(features[1]) * 16 + 8)
+    return 4 * (2 * tile + 8 * 16 * 16)
 
 
 def warps(kernel: str, arch: str, row: Row) -> int:

@@ -10,10 +10,13 @@ namespace cuda {
 
 using Stream = void*;
 
-template <typename T, typename Word>
-int raf_features(const FeatureRows<T, Word>&, Stream);
+int raf_features(const FeatureRows&, Stream);
+// The most dimensions that it can have on a device.
+int feature_columns(int device);
 
 // As the kernels of the same names on the CPU.
+template <typename T>
+int attention_rows(const AttentionRows<T>&, Stream);
 template <typename T>
 int delta_norms(const PositionState<T>&, const AscentRows<T>&, Stream);
 template <typename T>

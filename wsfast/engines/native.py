@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
+from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.ascent_kernels import OfWords, native_evaluator, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
+from wsfast.engines.features import attention_statistics_
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
 
@@ -18,6 +21,9 @@ class Native(Engine):
 
     backend = "native"
     joins = 1 << 14
+
+    def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+        return attention_statistics_(scores, weight_fn), scores
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True

@@ -220,7 +220,8 @@ void copy_results() {
 
 __global__ void product(const float* a, const float* b, float* c) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
-  const float of_a[4] = {a[g * 8 + t], a[g * 8 + 64 + t], a[g * 8 + t + 4], a[g * 8 + 64 + t + 4]};
+  const float of_a[4] = {a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4],
+                         a[(g + 8) * 8 + t + 4]};
   const float of_b[2] = {b[t * 8 + g], b[(t + 4) * 8 + g]};
   float of_c[4] = {1, 2, 3, 4};
   multiply_tf32(of_c, of_a, of_b);
@@ -231,23 +232,35 @@ void products() {
   float a[16 * 8], b[8 * 8], c[16 * 8];
   for (int i = 0; i < 16 * 8; ++i) a[i] = i * 37 % 101 - 50;
   for (int i = 0; i < 8 * 8; ++i) b[i] = i * 53 % 97 - 48;
+  for (float& x : b) x = __uint_as_float(__float_as_uint(x) | 0x1fff);  // dropped
   run(product, 1, 32, a, b, c);
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 8; ++column) {
       float sum = 1 + row / 8 * 2 + column % 2;
-      for (int k = 0; k < 8; ++k) sum += a[row * 8 + k] * b[k * 8 + column];
+      for (int k = 0; k < 8; ++k) sum += a[row * 8 + k] * ((k * 8 + column) * 53 % 97 - 48);
       CHECK(c[row * 8 + column] == sum);
     }
+  // Sums are truncated, each of four products and c.
+  for (int i = 0; i < 16 * 8; ++i) a[i] = i % 8 == 0 ? -1 : -0x1p-26f;
+  for (int i = 0; i < 8 * 8; ++i) b[i] = 4;
+  run(product, 1, 32, a, b, c);
+  CHECK(c[0] == -3 - 0x1p-22f);
 }
 
+// To a number of ten bits, nearly always the nearest, of two the even one.
 void rounding() {
-  std::uint32_t bits = 1;
-  for (int i = 0; i < 10000; ++i) {
-    bits = bits * 1664525u + 1013904223u;
-    const float x = static_cast<float>(static_cast<std::int32_t>(bits)), tf32 = round_to_tf32(x);
-    CHECK((__float_as_uint(tf32) & 0x1fffu) == 0);
-    CHECK(std::fabs(tf32 - x) <= std::fabs(x) / 2048);
-  }
+  const std::pair<std::uint32_t, std::uint32_t> bits[] = {
+      {0x3f800000, 0x3f800000},  // 1
+      {0x3f800fff, 0x3f800000},  // below the middle
+      {0x3f801000, 0x3f800000},  // the middle
+      {0x3f803000, 0x3f804000}, {0xbf801001, 0xbf802000},
+      {0x3fffffff, 0x3fffe000},  // beside a power of two, down
+      {0x00000000, 0x00000000}, {0x80000000, 0x80000000},
+  };
+  for (const auto& [from, to] : bits)
+    CHECK(round_to_tf32(__uint_as_float(from)) == __uint_as_float(to));
+  for (const std::uint32_t odd : {0x7f7fffffu, 0x7f800000u, 0x7fc00001u})
+    CHECK(!std::isfinite(round_to_tf32(__uint_as_float(odd))));
 }
 
 template <int kThreads, typename T>

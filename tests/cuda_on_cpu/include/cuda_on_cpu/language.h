@@ -25,9 +25,6 @@ struct alignas(16) float4 {
 struct alignas(16) double2 {
   double x, y;
 };
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }

@@ -47,10 +47,6 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, i
 }
 
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   using cuda_on_cpu::machine;
   const std::lock_guard<std::mutex> lock(machine.mutex);
