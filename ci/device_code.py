@@ -1,10 +1,9 @@
 """Checks of the CUDA kernels that need nvcc but no GPU: ``python ci/device_code.py [--require]``.
 
-Each file is compiled for each architecture with all warnings as errors; spills, local memory and
-double precision in a float kernel are some. Registers and shared memory must keep to
-csrc/cuda/resources.csv (``--update`` writes it, and the tables in csrc/cuda/README.md). Machine
-code must have the instructions that the kernels are written for, and the lanes of a warp may not
-meet in a bank of shared memory.
+Each file is compiled for each architecture with all warnings as errors; spills and local memory
+are some. Registers and shared memory must keep to csrc/cuda/resources.csv (``--update`` writes it).
+Machine code must have the instructions that the kernels are written for, and none of double
+precision in a float kernel; the lanes of a warp may not meet in a bank of shared memory.
 
 Needs ``nvidia-cuda-nvdisasm >= 13.2`` and ``cuxray`` of PyPI, and c++filt. What is not there makes
 ``--require`` fail; without it, nothing is checked then.
@@ -31,11 +30,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CUDA = ROOT / "csrc" / "cuda"
 BUDGET = CUDA / "resources.csv"
-README = CUDA / "README.md"
-MARKS = {
-    False: ("<!-- float: python ci/device_code.py --update -->\n", "<!-- end -->"),
-    True: ("<!-- double: python ci/device_code.py --update -->\n", "<!-- end -->"),
-}
 # Of the accesses to shared memory, how many cuxray must be able to follow.
 LEAST_KNOWN = 0.7
 
@@ -48,6 +42,7 @@ class Report:
     arch: str
     faults: list[str] = field(default_factory=list)
     rows: dict[tuple[str, str], Any] = field(default_factory=dict)
+    products: dict[str, int] = field(default_factory=dict)
     known: int = 0
     unknown: int = 0
 
@@ -76,6 +71,8 @@ def examine(nvcc: str, nvdisasm: str, source: Path, arch: str) -> Report:
         else:
             report.faults.append(f"{name}: has no __launch_bounds__")
     codes = sass.opcodes(text)
+    report.products = {names[name]: count for name, count in sass.products_of_a_tile(text).items()}
+    report.faults += sass.too_many_for_a_tile(set(names.values()), report.products)
     double = compiler.is_double(source)
     for mangled, name in names.items():
         wrong = sass.faults(name, codes.get(mangled, Counter()), double)
@@ -162,22 +159,10 @@ def unknown_accesses(reports: list[Report]) -> list[str]:
     return [] if known >= LEAST_KNOWN * seen else ["too few of them"]
 
 
-def readme_with_tables(text: str, rows: dict[tuple[str, str], Any]) -> str:
-    """The README with its tables made anew."""
-    from cubin import budget
-
-    for double, (first, last) in MARKS.items():
-        before, mark, rest = text.partition(first)
-        if not mark:
-            raise ValueError(f"{README} lacks the mark {first.strip()}")
-        text = before + mark + budget.table(rows, double) + last + rest.partition(last)[2]
-    return text
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--require", action="store_true", help="fail where a tool is missing")
-    parser.add_argument("--update", action="store_true", help="write the budget and the tables")
+    parser.add_argument("--update", action="store_true", help="write the budget")
     options = parser.parse_args()
     try:
         tools = find_tools()
@@ -192,15 +177,15 @@ def main() -> int:
     rows = {key: row for report in reports for key, row in report.rows.items()}
     faults += unused_rules({kernel for kernel, _ in rows})
     faults += unknown_accesses(reports)
+    for report in reports:
+        for name, count in sorted(report.products.items()):
+            print(f"{name} on {report.arch}: {count} instructions for the products of a tile")
     if options.update and not faults:
-        budget.save(BUDGET, rows)
-        README.write_text(readme_with_tables(README.read_text("utf-8"), rows), "utf-8")
+        BUDGET.write_text(budget.text(rows), "utf-8")
     budgeted = budget.load(BUDGET)
-    wrong = budget.faults(budgeted, rows)
-    readme = README.read_text("utf-8")
-    if not wrong and readme != readme_with_tables(readme, budgeted):
-        wrong.append("the tables in csrc/cuda/README.md are not those of the budget: --update")
-    faults += wrong
+    faults += budget.faults(budgeted, rows)
+    if BUDGET.read_text("utf-8") != budget.text(budgeted):
+        faults.append(f"{BUDGET.name}: warps are not those of the registers: --update")
     print(f"{len(rows)} kernels in {time.perf_counter() - start:.0f} s")
     for fault in faults:
         print(f"FAILED: {fault}")

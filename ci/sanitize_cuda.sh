@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles the CUDA kernels for the CPU with sanitizers, over tests/cuda_on_cpu/include, and runs tests/cuda_on_cpu/driver,
-# which calls every kernel, in each order of blocks and threads: first AddressSanitizer with UndefinedBehaviorSanitizer,
-# then ThreadSanitizer. The results must not depend on the order.
+# which calls every kernel: first with AddressSanitizer and UndefinedBehaviorSanitizer, then in each order of blocks and
+# threads with ThreadSanitizer. The results must not depend on the order; so neither do the addresses.
 # Needs a C++20 compiler with the sanitizers' libraries (CXX); MAX_JOBS bounds the processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,7 +21,7 @@ compile() { # OBJECTS FLAGS SOURCE: an object in the folder OBJECTS
     -DWSFAST_CUDA_ON_CPU -Itests/cuda_on_cpu/include -Icsrc $2 -x c++ -c "$3" -o "$1/$(basename "$3").o"
 }
 run() { # PROGRAM ORDER
-  local log=$build/$2.log
+  local log=${1%/*}/$2.log
   CUDA_ON_CPU_ORDER=$2 "$1" >"$log" 2>&1 && return
   cat "$log"
   echo "FAILED: order $2; lines that the sanitizer did not find:"
@@ -35,18 +35,20 @@ each() { # FUNCTION ARGUMENT...: runs FUNCTION ARGUMENT... LINE for every line o
   xargs -P "$jobs" -I{} bash -euo pipefail -c '"$@"' - "$@" {}
 }
 
+check() { # SANITIZERS ORDER...
+  local made=$build/$1 flags="-fsanitize=$1 -fno-sanitize-recover=all"
+  echo "== sanitizers: $1"
+  mkdir "$made"
+  printf '%s\n' csrc/cuda/*.cu tests/cuda_on_cpu/driver/*.cpp | each compile "$made" "$flags"
+  # shellcheck disable=SC2086
+  ${CXX:-g++} $flags -pthread "$build"/cpu/*.o "$made"/*.o -o "$made/driver"
+  printf '%s\n' "${@:2}" | each run "$made/driver"
+  sort -u "$made"/*.log
+  [[ $(sort -u "$made"/*.log | wc -l) == 1 ]] || { echo "results depend on the order"; exit 1; }
+}
+
 # The yardstick; ci/sanitize.sh has it under the sanitizers.
 mkdir "$build/cpu"
 printf '%s\n' csrc/cpu/{kernels_baseline,random_baseline,dispatch,isa,threads}.cpp | each compile "$build/cpu" ""
-for sanitizers in address,undefined thread; do
-  echo "== sanitizers: $sanitizers"
-  mkdir "$build/$sanitizers"
-  flags="-fsanitize=$sanitizers -fno-sanitize-recover=all"
-  printf '%s\n' csrc/cuda/*.cu tests/cuda_on_cpu/driver/*.cpp |
-    each compile "$build/$sanitizers" "$flags"
-  # shellcheck disable=SC2086
-  ${CXX:-g++} $flags -pthread "$build"/{cpu,"$sanitizers"}/*.o -o "$build/$sanitizers/driver"
-  printf '%s\n' up down random warp | each run "$build/$sanitizers/driver"
-  sort -u "$build"/*.log
-  [[ $(sort -u "$build"/*.log | wc -l) == 1 ]] || { echo "results depend on the order"; exit 1; }
-done
+check address,undefined random
+check thread up down random warp

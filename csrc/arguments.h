@@ -35,29 +35,17 @@ struct AttentionRows {
   T* others;
 };
 
-// A word's numbers as bfloat16, the upper half of a float's bits.
-struct Bfloat16 {
-  std::uint16_t bits;
-};
-
-// Random attention features, from queries to phi in one pass over the words, for texts and draws of
-// W (CUDA only). Rows start at multiples of 16 bytes.
-template <typename T, typename Word>
+// Random attention features in float32, from queries to phi in one pass over the words, for texts
+// and draws of W (CUDA only). Rows start at multiples of 16 bytes.
 struct FeatureRows {
   WeightFn weight_fn;
-  T curve;
+  float curve;
   std::int64_t texts, draws, n, d;  // B, R
-  T scale;                          // of the scores
-  const Word* words;                // (B, n, d)
-  const T* queries;                 // (B, R, n, d)
+  float scale;                      // of the scores
+  const float* words;               // (B, n, d)
+  const float* queries;             // (B, R, n, d)
   const std::uint8_t* mask;         // (B, n), or null: every word counts; masked words get phi = 0
-  T* phi;                           // (B, R, n, d)
-  // Null, or statistics (B, R, n) as in AttentionRows, and the mean of each row without its largest
-  // word.
-  std::int64_t* top;
-  T* top_score;
-  T* others;
-  T* others_mean;  // (B, R, n, d)
+  float* phi;                       // (B, R, n, d)
 };
 
 // What a position knows of every row; fixed while Delta moves.  The entries of the position's own

@@ -38,17 +38,8 @@ const Kernels<double>& Cpu::kernels<double>() {
 // What CUDA does in fewer passes (raf_features, ascent_step, substitution_tile), or does not do.
 template <typename T>
 void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
-  using Rows = AttentionRows<T>;
   using State = On<Cpu, SubstitutionState<T>>;
   using Tile = On<Cpu, SubstitutionTile<T>>;
-  bind_fields<Cpu>(
-      m, "attention_rows" + suffix,
-      [](const Rows& rows, int threads) { Cpu::kernels<T>().attention_rows(rows, threads); },
-      field("weight_fn", &Rows::weight_fn), field("curve", &Rows::curve),
-      field("rows", &Rows::rows), field("n", &Rows::n), field("scores", &Rows::scores),
-      field("mask", &Rows::mask), field("rows_per_mask", &Rows::rows_per_mask),
-      field("top", &Rows::top), field("top_score", &Rows::top_score),
-      field("others", &Rows::others));
   m.def(("all_finite" + suffix).c_str(),
         [](Address x, std::int64_t n) { return Cpu::kernels<T>().all_finite(at<const T>(x), n); });
   m.def(
@@ -189,6 +180,7 @@ void bind_random(py::module_& m, const std::string& suffix) {
 
 template <typename T>
 void bind_kernels(py::module_& m, const std::string& suffix) {
+  bind_attention<Cpu, T>(m, suffix);
   bind_perturbation<Cpu, T>(m, suffix);
   bind_substitution<Cpu, T>(m, suffix);
   bind_cpu_kernels<T>(m, suffix);

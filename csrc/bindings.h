@@ -106,6 +106,21 @@ void bind_fields(py::module_& m, const std::string& name, Body body, Field<S, M>
 
 // Names of the module end in `suffix`, the width of T.
 template <class Device, typename T>
+void bind_attention(py::module_& m, const std::string& suffix) {
+  using Rows = AttentionRows<T>;
+  bind_fields<Device>(
+      m, "attention_rows" + suffix,
+      [](const Rows& rows, typename Device::Where where) {
+        Device::call("attention_rows", Device::template kernels<T>().attention_rows, where, rows);
+      },
+      field("weight_fn", &Rows::weight_fn), field("curve", &Rows::curve),
+      field("rows", &Rows::rows), field("n", &Rows::n), field("scores", &Rows::scores),
+      field("mask", &Rows::mask), field("rows_per_mask", &Rows::rows_per_mask),
+      field("top", &Rows::top), field("top_score", &Rows::top_score),
+      field("others", &Rows::others));
+}
+
+template <class Device, typename T>
 void bind_perturbation(py::module_& m, const std::string& suffix) {
   using State = PositionState<T>;
   using Rows = AscentRows<T>;

@@ -72,11 +72,6 @@ PLANTS = {
         "}\n",
         "Local memory used for function 'planted",
     ),
-    "double precision": (
-        "__global__ void before(float* x) { x[0] = 1; }\n"
-        "__global__ void planted(float* x) { x[0] = x[0] * 0.3; }\n",
-        "in function 'planted(float*)': error   : Program is doing double precision",
-    ),
     "warning": ("__global__ void planted(float* x) { int unused; }\n", "never referenced"),
 }
 
@@ -96,11 +91,22 @@ def test_compiler_refuses(tmp_path: Path, plant: str):
         _compile(tmp_path, text)
 
 
-@pytest.mark.needs("nvcc")
-def test_double_is_allowed_where_it_is_meant(tmp_path: Path):
-    text, _ = PLANTS["double precision"]
-    found = _compile(tmp_path, text, "planted_f64")
-    assert sorted(compiler.short_names(list(found)).values()) == ["before", "planted"]
+DOUBLE = """\
+__global__ void __launch_bounds__(32) without(float* x) { x[0] = 1; }
+__global__ void __launch_bounds__(32) planted(float* x) { x[0] = x[0] * 0.3; }
+"""
+
+
+@pytest.mark.needs("nvcc", "cuxray")
+@pytest.mark.parametrize(("name", "faults"), [("planted_f32", 1), ("planted_f64", 0)])
+def test_double_is_found_where_it_is_not_meant(tmp_path: Path, name: str, faults: int):
+    source = tmp_path / f"{name}.cu"
+    source.write_text(DOUBLE)
+    tools = device_code.find_tools()
+    report = device_code.examine(tools.nvcc, tools.nvdisasm, source, "sm_90")
+    assert len(report.faults) == faults
+    assert all(fault.startswith("planted: double precision: DMUL") for fault in report.faults)
+    assert len(report.rows) == 2
 
 
 # -- machine code ----------------------------------------------------------------------------------
@@ -118,7 +124,7 @@ _Z3onev:
         /*10050*/                  LDS.64 R4, [R9+0x8] ;
         /*10060*/                  DEPBAR.LE SB0, 0x1 ;
 """
-FEATURES = "features_kernel<float, float, 1, false>"
+FEATURES = "features_kernel<6>"
 
 
 def test_opcodes():
@@ -148,6 +154,31 @@ def test_instruction_missing(code: str):
     assert len(sass.faults(FEATURES, codes, double=False)) == 1
 
 
+PRODUCTS = """\
+\t.section\t.text._Z3onev,"ax",@progbits
+        /*0000*/                   HMMA.1688.F32.TF32 R4, R8, R6, R4 ;
+.L_x_0:
+        /*0010*/                   LDS.64 R2, [R9] ;
+        /*0020*/              @!P0 BRA `(.L_x_1) ;
+        /*0030*/                   LDS.64 R2, [R9] ;
+        /*0040*/                   HMMA.1688.F32.TF32 R4, R8, R6, R4 ;
+        /*0050*/                   HMMA.1688.F32.TF32 R4, R8, R6, RZ ;
+.L_x_1:
+        /*0060*/                   FADD R2, R2, R4 ;
+        /*0070*/               @P0 BRA `(.L_x_0) ;
+        /*0080*/                   EXIT ;
+"""
+
+
+def test_instructions_of_a_tile():
+    found = sass.products_of_a_tile(PRODUCTS)
+    assert found == {"_Z3onev": 3}
+    assert sass.products_of_a_tile(PRODUCTS.replace("`(.L_x_0)", "`(.L_x_9)")) == {}
+    assert sass.too_many_for_a_tile({FEATURES}, {FEATURES: 850}) == []
+    for products in ({}, {FEATURES: 851}):
+        assert len(sass.too_many_for_a_tile({FEATURES}, products)) == 1
+
+
 @pytest.mark.parametrize("code", ["STL.64", "LDL"])
 def test_local_memory(code: str):
     assert sass.faults("any", Counter({code: 1}), double=True) == [f"local memory: {code}"]
@@ -162,8 +193,7 @@ def test_double_precision(code: str):
 def test_every_kernel_meant_is_there():
     assert not device_code.unused_rules(
         {
-            *(FEATURES, "features_kernel<double, double, 1, false>"),
-            *("forward_kernel<true, 32, Softmax, float>", "step_kernel<32, 4, float>"),
+            *(FEATURES, "forward_kernel<true, 32, Softmax, float>", "step_kernel<32, 4, float>"),
             *("rows_kernel<Softmax, float>", "rows_kernel<Softmax, double>"),
         }
     )
@@ -196,48 +226,30 @@ def test_budget_exceeded(measured: dict, fault: str):
     assert fault in wrong
 
 
+@pytest.mark.needs("cuxray")
 def test_budget_kept(tmp_path: Path):
     rows = {KEY: _row(), (KEY[0], "sm_100"): _row(70)}
     path = tmp_path / "resources.csv"
-    budget.save(path, rows)
+    path.write_text(budget.text(rows))
+    assert path.read_text().splitlines()[1] == f'"{KEY[0]}",128,512,0,64,32,70,28'
     assert budget.load(path) == rows
     assert budget.faults(rows, {KEY: _row(63), (KEY[0], "sm_100"): _row(70, 0)}) == []
-
-
-def test_families():
-    assert budget.family("step_kernel<128, 4, float>") == "step_kernel<128, …, float>"
-    assert budget.family(FEATURES) == FEATURES
-    normalized = "forward_kernel<true, 32, Normalized<Squareplus<float>>, float>"
-    assert budget.family(normalized) == "forward_kernel<true, 32, …, float>"
-
-
-@pytest.mark.needs("cuxray")
-def test_readme_has_the_tables_of_the_budget():
-    text = device_code.README.read_text("utf-8")
-    assert text == device_code.readme_with_tables(text, budget.load(device_code.BUDGET))
 
 
 @pytest.mark.needs("cuxray")
 def test_what_a_multiprocessor_holds():
     # 56 registers: 1,792 a warp, 36 warps in 65,536; 140 KiB of 227: one block.
-    assert budget.resident("any", "sm_90", _row(56, 0)) == (9, 36)
-    wide = "features_kernel<float, float, 8, false>"
-    assert budget.resident(wide, "sm_90", _row(128, 1728, 256)) == (1, 8)
+    assert budget.warps("any", "sm_90", _row(56, 0)) == 36
+    wide = "features_kernel<8>"
+    assert budget.warps(wide, "sm_90", _row(128, 1344, 256)) == 8
 
 
 @pytest.mark.needs("nvcc")
 def test_dynamic_shared_memory_is_that_of_the_layout(tmp_path: Path):
-    kernels = [
-        f"features_kernel<{w}, {k}, 0>"
-        for w in ("float, float", "float, Bfloat16")
-        for k in (1, 3, 6, 8)
-    ]
-    kernels += [f"features_kernel<double, double, {k}, 0>" for k in (1, 3)]
-    text = '#include "cuda/features.cuh"\nusing namespace wsfast;\nusing namespace wsfast::cuda;\n'
-    for kernel in kernels:
-        word, blocks = re.match(r"features_kernel<\w+, (\w+), (\d)", kernel).groups()
-        bytes_ = budget.dynamic_shared(kernel)
-        text += f"static_assert(Layout<{word}, {blocks}>::kBytes == {bytes_});\n"
+    text = '#include "cuda/features.cuh"\nusing namespace wsfast::cuda;\n'
+    for blocks in (1, 3, 6, 8):
+        bytes_ = budget.dynamic_shared(f"features_kernel<{blocks}>")
+        text += f"static_assert(Layout<{blocks}>::kBytes == {bytes_});\n"
     _compile(tmp_path, text)
     with pytest.raises(compiler.CompileError, match="static assertion failed"):
         _compile(tmp_path, text.replace("kBytes ==", "kBytes == 1 +"))
@@ -266,48 +278,29 @@ def _constant(name: str) -> int:
     return int(value)
 
 
-def _padding(word: str) -> int:
-    text = (CUDA / "word_tile.cuh").read_text("utf-8")
-    return int(re.search(rf"struct WordTile<{word}>.*?kPadding = (\d+)", text, re.DOTALL)[1])
-
-
-SIZES = {"float": 4, "Bfloat16": 2, "double": 8}
 LANES = [(lane // 4, lane % 4) for lane in range(32)]
 
 
-def _tile_accesses(word: str, blocks: int, padding: int) -> dict[str, int]:
+def _tile_accesses(blocks: int, padding: int) -> dict[str, int]:
     """The ways of each access of features.cuh to a tile of words."""
-    size, keys = SIZES[word], _constant("kKeys")
-    columns = blocks * 16
-    stride = _constant("kWarps") * columns + padding
-    # The column of a block that load_block reads first, how many at once.
-    first = {"float": (lambda t: 2 * t, 2), "Bfloat16": (lambda t: 4 * t, 4), "double": (int, 1)}
-    column, count = first[word]
-    copies, per = columns * size // 16, 16 // size
-    worst = 1
-    for k in range(keys * copies // 32):
-        places = [divmod(lane + 32 * k, copies) for lane in range(32)]
-        worst = max(worst, ways([(key * stride + part * per) * size for key, part in places], 16))
+    stride = _constant("kWarps") * blocks * _constant("kBlockColumns") + padding
     return {
-        "load_block": ways([(g * stride + column(t)) * size for g, t in LANES], count * size),
-        "load_pair": ways([(t * stride + 2 * g) * size for g, t in LANES], 2 * size),
-        "copy_words": worst,
+        "add_scores": ways([(g * stride + 2 * t) * 4 for g, t in LANES], 8),
+        "add_values": ways([(t * stride + 2 * g) * 4 for g, t in LANES], 8),
+        "copy_words": ways([(g * stride + 4 * t) * 4 for g, t in LANES], 16),
     }
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 6, 8])
-@pytest.mark.parametrize("word", SIZES)
-def test_lanes_of_a_tile_meet_in_no_bank(word: str, blocks: int):
-    found = _tile_accesses(word, blocks, _padding(word))
+def test_lanes_of_a_tile_meet_in_no_bank(blocks: int):
+    found = _tile_accesses(blocks, _constant("kPadding"))
     # Copies are few, and asynchronous.
-    assert found["load_block"] == found["load_pair"] == 1, found
-    assert found["copy_words"] <= 2
+    assert found.pop("copy_words") <= 2
+    assert set(found.values()) == {1}
 
 
-@pytest.mark.parametrize("word", SIZES)
-def test_padding_is_needed(word: str):
-    found = _tile_accesses(word, 6, 0)
-    assert max(found["load_block"], found["load_pair"]) >= 4
+def test_padding_is_needed():
+    assert max(_tile_accesses(6, 0).values()) >= 4
 
 
 def test_ways():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
@@ -30,7 +31,7 @@ class _ExactProducts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders = 0
+        self._holders: Counter[int] = Counter()  # how often, by thread
         self._before: dict[str, str] = {}
         if hasattr(os, "register_at_fork"):
             # The lock may be held by a thread that a child process does not have.
@@ -45,21 +46,38 @@ class _ExactProducts:
                     shared = mode == getattr(torch.backends, "fp32_precision", "")
                     self._before[device] = "none" if shared else mode
                     _set(device, _EXACT)
-            self._holders += 1
+            self._holders[threading.get_ident()] += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._holders -= 1
-            if self._holders == 0:
+            me = threading.get_ident()
+            self._holders[me] -= 1
+            if self._holders[me] == 0:
+                del self._holders[me]
+            if not self._holders:
                 for device, mode in self._before.items():
                     if _get(device) == _EXACT:
                         _set(device, mode)
                 self._before.clear()
 
+    @contextmanager
+    def tf32(self) -> Iterator[None]:
+        """TF32 for products on a GPU, where this thread alone needs them exact; others wait."""
+        with self._lock:
+            if self._holders.keys() == {threading.get_ident()}:
+                before = _get(_DEVICES[0])
+                _set(_DEVICES[0], _TF32)
+                try:
+                    yield
+                finally:
+                    _set(_DEVICES[0], before)
+                return
+        yield
+
 
 _DEVICES: tuple[str, ...]
 if hasattr(torch.backends, "fp32_precision"):
-    _DEVICES, _EXACT = ("cuda", "mkldnn"), "ieee"
+    _DEVICES, _EXACT, _TF32 = ("cuda", "mkldnn"), "ieee", "tf32"
     _PRODUCTS: dict[str, Any] = {name: getattr(torch.backends, name).matmul for name in _DEVICES}
 
     def _get(device: str) -> str:
@@ -73,7 +91,7 @@ if hasattr(torch.backends, "fp32_precision"):
         torch._C._get_fp32_precision_getter, "mkldnn", "matmul"
     )
 else:  # PyTorch before 2.9
-    _DEVICES, _EXACT = ("all",), "highest"
+    _DEVICES, _EXACT, _TF32 = ("all",), "highest", "high"
 
     def _get(device: str) -> str:
         return torch.get_float32_matmul_precision()
@@ -85,6 +103,7 @@ else:  # PyTorch before 2.9
 
 
 _exact_products = _ExactProducts()
+tf32_products = _exact_products.tf32
 _transforms_active = torch._C._are_functorch_transforms_active
 
 

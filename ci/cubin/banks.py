@@ -16,8 +16,7 @@ from cuxray.parse import sass
 ARCH = "sm_90"
 # The others' shared memory holds a few numbers for each warp.
 READ = re.compile(r"(features|rows|apart|attention|own_row|step)_kernel<")
-# Where division by 12 or 24 takes part it forgets the lane; tests/test_device_code.py computes
-# these.
+# Copies of tiles, which tests/test_device_code.py computes.
 UNRELIABLE = "LDGSTS"
 
 
@@ -37,12 +36,6 @@ ALLOWED = (
         r"STS(\.64)?$",
         2,
         "the one store of weights a tile, laid out for those who read them",
-    ),
-    Allowed(
-        r"features_kernel<double, ",
-        r"LDS(\.128)?$",
-        2,
-        "how a row ends, read once: its 32 bytes are eight banks",
     ),
 )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .compiler import Resources
 
-COLUMNS = ("kernel", "arch", "threads", "registers", "shared")
 Key = tuple[str, str]  # kernel, architecture
 
 
@@ -23,29 +22,33 @@ class Row:
 
 
 def load(path: Path) -> dict[Key, Row]:
-    """Rows of the checked-in file; none where there is no file."""
-    if not path.exists():
-        return {}
+    """Rows of the checked-in file."""
     with path.open(newline="", encoding="utf-8") as file:
         return {
-            (row["kernel"], row["arch"]): Row(
-                int(row["threads"]), Resources(int(row["registers"]), int(row["shared"]))
+            (row["kernel"], column.removeprefix("registers ")): Row(
+                int(row["threads"]), Resources(int(row[column]), int(row["static shared"]))
             )
             for row in csv.DictReader(file)
+            for column in row
+            if column.startswith("registers ")
         }
 
 
-def save(path: Path, rows: dict[Key, Row]) -> None:
-    """Write the file that `load` reads."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(COLUMNS)
-        for (kernel, arch), row in sorted(rows.items(), key=lambda item: _order(item[0])):
-            out.writerow([kernel, arch, row.threads, row.resources.registers, row.resources.shared])
-
-
-def _order(key: Key) -> tuple[str, int]:
-    return key[0], int(key[1].removeprefix("sm_"))
+def text(rows: dict[Key, Row]) -> str:
+    """The file that `load` reads, with what follows from the rows: warps that fit at once."""
+    archs = sorted({arch for _, arch in rows}, key=lambda arch: int(arch.removeprefix("sm_")))
+    file = io.StringIO()
+    out = csv.writer(file, lineterminator="\n")
+    columns = [f"{what} {arch}" for arch in archs for what in ("registers", "warps")]
+    out.writerow(["kernel", "threads", "static shared", "dynamic shared", *columns])
+    for kernel in sorted({kernel for kernel, _ in rows}):
+        of_arch = [rows[kernel, arch] for arch in archs]
+        static = max(row.resources.shared for row in of_arch)
+        line = [kernel, of_arch[0].threads, static, dynamic_shared(kernel)]
+        for arch, row in zip(archs, of_arch, strict=True):
+            line += [row.resources.registers, warps(kernel, arch, row)]
+        out.writerow(line)
+    return file.getvalue()
 
 
 def faults(budget: dict[Key, Row], measured: dict[Key, Row]) -> list[str]:
@@ -66,87 +69,20 @@ def faults(budget: dict[Key, Row], measured: dict[Key, Row]) -> list[str]:
     return sorted(wrong)
 
 
-# -- what of it a multiprocessor can hold ----------------------------------------------------------
-
-
 def dynamic_shared(kernel: str) -> int:
     """Bytes that a launch asks for besides: Layout::kBytes of features.cuh."""
-    features = re.fullmatch(r"features_kernel<(\w+), (\w+), (\d+), \w+>", kernel)
+    features = re.fullmatch(r"features_kernel<(\d+)>", kernel)
     if features is None:
         return 0
-    number = {"float": 4, "double": 8}[features[1]]
-    word, padding = {"float": (4, 8), "Bfloat16": (2, 16), "double": (8, 4)}[features[2]]
-    tile = 16 * (8 * int(features[3]) * 16 + padding)
-    return 2 * tile * word + 8 * 16 * 16 * number
+    tile = 16 * (8 * int(features[1]) * 16 + 8)
+    return 4 * (2 * tile + 8 * 16 * 16)
 
 
-def resident(kernel: str, arch: str, row: Row) -> tuple[int, int]:
-    """Blocks, and warps, that a multiprocessor holds at once."""
+def warps(kernel: str, arch: str, row: Row) -> int:
+    """How many of its 64 warps a multiprocessor can give to the kernel at once."""
     from cuxray.archspec import lookup
     from cuxray.occupancy import compute
 
-    held = compute(
-        lookup(arch),
-        row.resources.registers,
-        row.threads,
-        row.resources.shared,
-        dynamic_shared(kernel),
-    )
-    return held.blocks_per_sm, held.active_warps
-
-
-def table(budget: dict[Key, Row], double: bool) -> str:
-    """Markdown: kernels that differ in their weight function or width alone share a line, which
-    gives the most that any of them may use."""
-    archs = sorted({arch for _, arch in budget}, key=lambda arch: int(arch.removeprefix("sm_")))
-    lines = [
-        f"| kernel | threads | registers on {', '.join(archs)} | shared memory, static + dynamic "
-        "| blocks at once | warps of 64 |",
-        "|---|---|---|---|---|---|",
-    ]
-    families: dict[str, list[str]] = {}
-    for kernel in sorted({kernel for kernel, _ in budget}):
-        if ("double" in kernel) == double:
-            families.setdefault(family(kernel), []).append(kernel)
-    for name, kernels in families.items():
-        worst = [_worst(budget, kernels, arch) for arch in archs]
-        held = [resident(kernels[0], arch, row) for arch, row in zip(archs, worst, strict=True)]
-        static = max(row.resources.shared for row in worst)
-        shared = f"{static:,} + {dynamic_shared(kernels[0]):,}"
-        lines.append(
-            f"| `{name}` | {worst[0].threads} | {_each(row.resources.registers for row in worst)} "
-            f"| {shared} | {_each(count for count, _ in held)} "
-            f"| {_each(warps for _, warps in held)} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _worst(budget: dict[Key, Row], kernels: list[str], arch: str) -> Row:
-    rows = [budget[kernel, arch] for kernel in kernels]
-    most = [max(getattr(row.resources, what) for row in rows) for what in ("registers", "shared")]
-    return Row(max(row.threads for row in rows), Resources(*most))
-
-
-def _each(values: Iterable[object]) -> str:
-    """One value where all are equal."""
-    texts = [str(value) for value in values]
-    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
-
-
-def family(kernel: str) -> str:
-    """The name of what differs in weight function or width alone."""
-    name, _, inside = kernel.removesuffix(">").partition("<")
-    arguments = [_shown(argument) for argument in _split(inside)]
-    if name in ("own_row_kernel", "gradient_kernel", "step_kernel"):
-        arguments[1] = "…"
-    return f"{name}<{', '.join(arguments)}>"
-
-
-def _shown(argument: str) -> str:
-    plain = re.fullmatch(r"\d+|true|false|float|double|Bfloat16", argument)
-    return argument if plain else "…"
-
-
-def _split(inside: str) -> list[str]:
-    """Template arguments at the outer level."""
-    return re.findall(r"(?:[^,<>]|<[^<>]*(?:<[^<>]*>[^<>]*)*>)+", inside.replace(", ", ","))
+    static, dynamic = row.resources.shared, dynamic_shared(kernel)
+    held = compute(lookup(arch), row.resources.registers, row.threads, static, dynamic)
+    return held.active_warps

@@ -7,9 +7,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-WARNINGS = "--warn-on-spills,--warn-on-local-memory-usage"
-NO_DOUBLE = "--warn-on-double-precision-use"
-
 
 @dataclass(frozen=True)
 class Resources:
@@ -30,11 +27,10 @@ def is_double(source: Path) -> bool:
 
 def command(nvcc: str, source: Path, include: Path, arch: str, cubin: Path) -> list[str]:
     """Any warning is an error; the options that change code are those of CMakeLists.txt."""
-    double = is_double(source)
     return [
         *(nvcc, "-std=c++17", "-cubin", f"-arch={arch}", f"-I{include}"),
-        *([] if double else ["-prec-div=false"]),
-        *("-Xptxas", f"-v,{WARNINGS}" if double else f"-v,{WARNINGS},{NO_DOUBLE}"),
+        *([] if is_double(source) else ["-prec-div=false"]),
+        *("-Xptxas", "-v,--warn-on-spills,--warn-on-local-memory-usage"),
         *("-Werror", "all-warnings", "-o", str(cubin), str(source)),
     ]
 
@@ -48,40 +44,11 @@ def compile_cubin(
     said = done.stdout + done.stderr
     if done.returncode == 0:
         return parse_resources(said)
-    ptx = ""
-    if _PTX_LINE.search(said):  # nvcc leaves the file, and refuses it as before
-        to_ptx = ["-ptx" if option == "-cubin" else option for option in to_cubin]
-        subprocess.run(to_ptx, capture_output=True, check=False)
-        ptx = cubin.read_text("utf-8") if cubin.exists() else ""
-    raise CompileError("\n".join(diagnostics(said, ptx)))
-
-
-def diagnostics(said: str, ptx: str = "") -> list[str]:
-    """What nvcc says that is no information, each once; kernels for the lines of `ptx`."""
-    entries = _entries(ptx)
-
-    def kernel(line: re.Match[str]) -> str:
-        name = next((name for start, name in reversed(entries) if start <= int(line[1])), None)
-        return f"in function '{name}': " if name else line[0]
-
-    lines = [
-        _PTX_LINE.sub(kernel, line)
-        for line in said.splitlines()
-        if line.strip() and not _INFORMATION.match(line)
-    ]
-    readable = _demangled("\n".join(dict.fromkeys(lines)))
-    return _NAMESPACES.sub("", readable).splitlines()
-
-
-def _entries(ptx: str) -> list[tuple[int, str]]:
-    """Where kernels begin, and their mangled names."""
-    found = ((number, _PTX_ENTRY.search(line)) for number, line in enumerate(ptx.splitlines(), 1))
-    return [(number, entry[1]) for number, entry in found if entry]
+    lines = [line for line in said.splitlines() if line.strip() and not _INFORMATION.match(line)]
+    raise CompileError(_NAMESPACES.sub("", _demangled("\n".join(dict.fromkeys(lines)))))
 
 
 _NAMESPACES = re.compile(r"(wsfast|cuda|\(anonymous namespace\))::")
-_PTX_LINE = re.compile(r"ptxas \S+\.ptx, line (\d+); ")
-_PTX_ENTRY = re.compile(r"\.entry (\w+)")
 _INFORMATION = re.compile(r"ptxas info|\s+\d+ bytes stack frame")
 _ENTRY = re.compile(r"Compiling entry function '(\S+)' for")
 _USED = re.compile(r"Used (\d+) registers")

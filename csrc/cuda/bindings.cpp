@@ -16,6 +16,7 @@ struct Cuda {
 
   template <typename T>
   struct Kernels {
+    static constexpr auto attention_rows = &cuda::attention_rows<T>;
     static constexpr auto delta_norms = &cuda::ascent_forward<T>;
     static constexpr auto ascent_forward = &cuda::ascent_forward<T>;
     static constexpr auto own_row = &cuda::own_row<T>;
@@ -39,20 +40,18 @@ struct Cuda {
   }
 };
 
-template <typename T, typename Word>
-void bind_features(py::module_& m, const std::string& suffix) {
-  using Rows = FeatureRows<T, Word>;
+void bind_features(py::module_& m) {
+  using Rows = FeatureRows;
   bind_fields<Cuda>(
-      m, "raf_features" + suffix,
+      m, "raf_features32",
       [](const Rows& rows, Address stream) {
-        Cuda::call("raf_features", &cuda::raf_features<T, Word>, stream, rows);
+        Cuda::call("raf_features", &cuda::raf_features, stream, rows);
       },
       field("weight_fn", &Rows::weight_fn), field("curve", &Rows::curve),
       field("texts", &Rows::texts), field("draws", &Rows::draws), field("n", &Rows::n),
       field("d", &Rows::d), field("scale", &Rows::scale), field("words", &Rows::words),
-      field("queries", &Rows::queries), field("mask", &Rows::mask), field("phi", &Rows::phi),
-      field("top", &Rows::top), field("top_score", &Rows::top_score),
-      field("others", &Rows::others), field("others_mean", &Rows::others_mean));
+      field("queries", &Rows::queries), field("mask", &Rows::mask), field("phi", &Rows::phi));
+  m.def("feature_columns", &cuda::feature_columns);
 }
 
 template <typename T>
@@ -112,7 +111,7 @@ void bind_tiles(py::module_& m, const std::string& suffix) {
 
 template <typename T>
 void bind_kernels(py::module_& m, const std::string& suffix) {
-  bind_features<T, T>(m, suffix);
+  bind_attention<Cuda, T>(m, suffix);
   bind_perturbation<Cuda, T>(m, suffix);
   bind_steps<T>(m, suffix);
   bind_substitution<Cuda, T>(m, suffix);
@@ -127,7 +126,7 @@ PYBIND11_MODULE(_cuda, m) {
       "CUDA kernels of wsfast: closed forms of single-word perturbations of attention features.";
   wsfast::bind_kernels<float>(m, "32");
   wsfast::bind_kernels<double>(m, "64");
-  wsfast::bind_features<float, wsfast::Bfloat16>(m, "bf16");
+  wsfast::bind_features(m);
   m.def("architectures", [] { return std::string(wsfast::cuda::architectures()); });
   m.def("compiler", [] { return std::string(WSFAST_CUDA_COMPILER); });
 }

@@ -1,9 +1,10 @@
+#include "attention_rows.cuh"
 #include "features.cuh"
 
 namespace wsfast {
 namespace cuda {
 
-template int raf_features(const FeatureRows<float, float>&, Stream);
+template int attention_rows(const AttentionRows<float>&, Stream);
 
 }  // namespace cuda
 }  // namespace wsfast

@@ -1,9 +1,9 @@
-#include "features.cuh"
+#include "attention_rows.cuh"
 
 namespace wsfast {
 namespace cuda {
 
-template int raf_features(const FeatureRows<double, double>&, Stream);
+template int attention_rows(const AttentionRows<double>&, Stream);
 
 }  // namespace cuda
 }  // namespace wsfast

@@ -10,9 +10,13 @@ namespace cuda {
 
 using Stream = void*;
 
-template <typename T, typename Word>
-int raf_features(const FeatureRows<T, Word>&, Stream);
+int raf_features(const FeatureRows&, Stream);
+// The most dimensions that it can have on a device.
+int feature_columns(int device);
 
+// As on the CPU.
+template <typename T>
+int attention_rows(const AttentionRows<T>&, Stream);
 // Norms of changes, or the first part of a step of the search (rows.size: null), and what the own
 // row adds to norms: as delta_norms, ascent_forward and own_row on the CPU.
 template <typename T>

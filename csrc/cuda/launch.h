@@ -22,14 +22,12 @@ inline int cleared(cudaError_t error) {
   return error;
 }
 
-// The most that a block of the current device may ask for; 0 where that cannot be told.
-inline std::size_t shared_limit() {
-  int device = 0, bytes = 0;
-  if (cleared(cudaGetDevice(&device)) != cudaSuccess ||
-      cleared(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) !=
-          cudaSuccess)
-    return 0;
-  return static_cast<std::size_t>(bytes);
+// The most that a block of a device may ask for; 0 where that cannot be told.
+inline std::size_t shared_limit(int device) {
+  int bytes = 0;
+  const int error =
+      cleared(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return error == cudaSuccess ? static_cast<std::size_t>(bytes) : 0;
 }
 
 template <class... Parameters, class... Arguments>

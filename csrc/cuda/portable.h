@@ -29,42 +29,44 @@ namespace {
 //     b = B[t][g], B[t + 4][g],
 //     c = C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1].
 
+// x to within 2^-11 of it, in the ten bits of mantissa that tensor cores take; what is not finite,
+// or beyond 4e34, becomes NaN.
+__device__ __forceinline__ float round_to_tf32(float x) {
+  const float far = 8193.0f * x;
+  return far - 8192.0f * x;
+}
+
 #ifdef WSFAST_CUDA_ON_CPU
-template <typename T>
-inline void multiply_fragments(T (&c)[4], const T (&a)[4], const T (&b)[2]) {
+inline double toward_zero(double x, int bits) {
+  std::uint64_t all;
+  std::memcpy(&all, &x, sizeof all);
+  all &= ~std::uint64_t{0} << (53 - bits);
+  std::memcpy(&x, &all, sizeof all);
+  return x;
+}
+#endif
+
+// Of both factors tensor cores drop what is beyond ten bits of mantissa, and of each sum what is
+// beyond a float's.
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4],
+                                              const float (&b)[2]) {
+#ifdef WSFAST_CUDA_ON_CPU
   struct Fragments {
-    T a[4], b[2];
-  } mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    double a[4], b[2];
+  } mine;
+  for (int e = 0; e < 4; ++e) mine.a[e] = toward_zero(a[e], 11);
+  for (int e = 0; e < 2; ++e) mine.b[e] = toward_zero(b[e], 11);
   const auto all = ::cuda_on_cpu::gather(mine);
   const int lane = ::cuda_on_cpu::lane(), g = lane / 4, t = lane % 4;
   for (int e = 0; e < 4; ++e) {
     const int row = g + 8 * (e / 2), column = 2 * t + e % 2;
-    T sum = c[e];
-    for (int k = 0; k < 8; ++k)
-      sum += all[row % 8 * 4 + k % 4].a[row / 8 + 2 * (k / 4)] * all[column * 4 + k % 4].b[k / 4];
-    c[e] = sum;
+    for (int half = 0; half < 2; ++half) {
+      double sum = c[e];
+      for (int k = 0; k < 4; ++k)
+        sum += all[row % 8 * 4 + k].a[row / 8 + 2 * half] * all[column * 4 + k].b[half];
+      c[e] = static_cast<float>(toward_zero(sum, 24));
+    }
   }
-}
-#endif
-
-// The float nearest to x that tensor cores take whole: ten bits of mantissa.
-__device__ __forceinline__ float round_to_tf32(float x) {
-#ifdef WSFAST_CUDA_ON_CPU
-  std::uint32_t bits = __float_as_uint(x);  // to nearest, ties away from zero
-  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & 0xffffe000u;
-  return __uint_as_float(bits);
-#else
-  std::uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return __uint_as_float(bits);
-#endif
-}
-
-// Both factors must be rounded to tf32.
-__device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4],
-                                              const float (&b)[2]) {
-#ifdef WSFAST_CUDA_ON_CPU
-  multiply_fragments(c, a, b);
 #else
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -75,30 +77,12 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4]
 #endif
 }
 
-// In full double precision.
-__device__ __forceinline__ void multiply_f64(double (&c)[4], const double (&a)[4],
-                                             const double (&b)[2]) {
-#ifdef WSFAST_CUDA_ON_CPU
-  multiply_fragments(c, a, b);
-#else
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row)
-      asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-                   : "+d"(c[2 * row]), "+d"(c[2 * row + 1])
-                   : "d"(a[row + 2 * k]), "d"(b[k]));
-  }
-#endif
-}
-
 // Keeps a compiler from holding on to what it computed from x: registers are worth more than that.
 __device__ __forceinline__ void forget_derived([[maybe_unused]] float& x) {
 #ifndef WSFAST_CUDA_ON_CPU
   asm volatile("" : "+f"(x));
 #endif
 }
-__device__ __forceinline__ void forget_derived(double&) {}
 
 // 1 / x to a unit in the last place or two, where x and 1 / x are normal numbers.
 __device__ __forceinline__ float reciprocal(float x) {
@@ -126,7 +110,7 @@ __device__ __forceinline__ double reciprocal(double x) {
 // The first `bytes` (0 to 16) are copied, the rest is set to 0.
 __device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
 #ifdef WSFAST_CUDA_ON_CPU
-  ::cuda_on_cpu::copy_async(shared, global, 16, bytes);
+  ::cuda_on_cpu::copy_async(shared, global, bytes);
 #else
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

@@ -8,18 +8,19 @@ from definition import features
 from parameters import weight_fns
 
 from wsfast import nn, raf_features
+from wsfast._precision import full_precision
 from wsfast.attention.core import core_of
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH
-from wsfast.engines.features import fused_features
+from wsfast.engines.features import FeatureOptions, _split, by_tiles, fused_features
 
 # Of the largest number in φ. Products of plain TF32 are at 1e-3.
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}
-# Around the tiles of rows, words and columns, and one of each kernel.
+# Around the tiles of rows, words and columns, and one of each kernel and way.
 SIZES = [
     *((1, 1), (1, 8), (2, 3), (3, 16), (15, 64), (16, 128), (17, 130), (33, 36)),
-    *((31, 385), (20, 769), (9, 1024), (5, 1025), (130, 7)),
+    *((31, 385), (20, 769), (9, 1024), (5, 1025), (130, 7), (257, 20)),
 ]
 dtypes = pytest.mark.parametrize(
     "dtype",
@@ -87,13 +88,10 @@ def test_batch_draws_and_mask(batch, weight_fn, normalize, dtype):
 
 
 @weight_fns
-@dtypes
-def test_a_text_does_not_depend_on_its_batch(batch, weight_fn, normalize, dtype):
+def test_a_text_does_not_depend_on_its_batch(batch, weight_fn, normalize):
     """To the last bit, given the queries: PyTorch's product that makes them may."""
-    X, W, mask = batch(37, 40, dtype)
-    fn, queries = WeightFn(weight_fn, normalize), (X[:, None].to(W.dtype) @ W).contiguous()
-    if dtype == torch.float16:
-        X = X.float()
+    X, W, mask = batch(37, 40, torch.float32)
+    fn, queries = WeightFn(weight_fn, normalize), (X[:, None] @ W).contiguous()
     phi = fused_features(X, queries, fn, mask, 0.2)
     for b in range(3):
         for r in range(3):
@@ -115,14 +113,46 @@ def test_scores_of_a_thousand(text, weight_fn, normalize, dtype):
         check(phi, words, W, weight_fn, normalize)
 
 
+@weight_fns
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_two_products_and_a_kernel_between(batch, weight_fn, normalize, causal, dtype):
+    """Whatever the tile: rows of some draws, or several texts; TF32 is left as it was found."""
+    X, W, mask = batch(37, 40, dtype)
+    mask[:, 0] = True  # a row before the first word sees nothing
+    fn, queries = WeightFn(weight_fn, normalize), (X[:, None] @ W).contiguous()
+    given = FeatureOptions(fn, mask, causal)
+    expected = TORCH.features(X.double(), queries.double(), given)
+    for tile in (1, 37 * 50, 2 * 37 * 37 * 3, 1 << 20):
+        with full_precision():
+            before = torch.get_float32_matmul_precision()
+            split = dtype == torch.float32
+            phi = by_tiles(X, queries.clone(), given, tile, split=split)
+            assert torch.get_float32_matmul_precision() == before
+        error = (phi.double() - expected) * mask[:, None, :, None]
+        assert float(error.abs().max()) <= ACCURACY[dtype] * float(expected.abs().max())
+
+
+def test_parts_of_a_number():
+    """Both are TF32, whether the product truncates or rounds, and together the number."""
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 1e3
+    high, low = _split(x)
+    for part in (high, low):
+        assert not bool((part.view(torch.int32) & 0x1FFF).any())
+    assert float(((high.double() + low - x) / x).abs().max()) <= 2.0**-22
+    for odd in (torch.nan, torch.inf, -torch.inf, 3.4e38):
+        high, low = _split(torch.tensor([odd]))
+        assert not bool((high + low).isfinite()) or odd == 3.4e38
+
+
 @pytest.mark.parametrize(
     "fn",
     [WeightFn("softmax"), WeightFn("relu"), WeightFn("squareplus", False, 0.48)],
     ids=["softmax", "relu", "squareplus"],
 )
 def test_statistics_of_rows(text, fn):
-    """What the searches start from: computed in one pass over the words, and by PyTorch."""
-    for n, d in ((1, 1), (2, 3), (17, 130), (33, 64), (40, 385), (20, 900)):
+    """What the searches start from: by the kernel, and by PyTorch."""
+    for n, d in ((1, 1), (2, 3), (17, 130), (40, 385)):
         X, W = text(n, d, torch.float64)
         core = core_of(X, W, fn)
         got, expected = CUDA.rows(core, 2**20), TORCH.rows(core, 2**20)
@@ -133,6 +163,16 @@ def test_statistics_of_rows(text, fn):
         for name in ("phi", "rest_mean"):
             a, b = getattr(got, name), getattr(expected, name)
             torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_words_that_are_nearly_equal(text):
+    """Means are of centred words: none of the digits in which words differ is lost."""
+    X, W = text(20, 8, torch.float64)
+    got = CUDA.rows(core_of(X + 2.0**30, 0 * W, WeightFn("softmax")), 2**20)
+    shift = (X + 2.0**30) - got.words  # of all words
+    assert torch.equal(shift[0].expand_as(shift), shift)
+    expected = got.words.mean(0).expand_as(got.phi)
+    torch.testing.assert_close(got.phi, expected, rtol=0, atol=1e-14)
 
 
 @weight_fns

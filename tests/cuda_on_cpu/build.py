@@ -1,96 +1,76 @@
 """Builds the module `_cuda` for the CPU: the kernels of csrc/cuda over the headers in include/.
 
-``python tests/cuda_on_cpu/build.py FOLDER [--sanitize address,undefined]`` prints where the module
-is; what is up to date there is not compiled again.
+``python tests/cuda_on_cpu/build.py FOLDER`` prints where the module is; what is up to date there is
+not compiled again.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import subprocess
+import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import ninja
 import pybind11
+from filelock import FileLock
+from ninja.ninja_syntax import Writer
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[1] / "csrc"
 COMPILER = shlex.split(os.environ.get("CXX") or "g++")
-PYTHON = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
-# Bindings are slow to compile and quick to run.
-OPTIMIZE = {".cpp": "-O1", ".cu": "-O2"}
+# Of all that is compiled over the headers.
 FLAGS = [
-    *("-std=c++20", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"),
-    "-Wno-unknown-pragmas",  # unroll
+    *("-std=c++20", "-Wall", "-Wextra", "-Wno-unknown-pragmas"),  # pragma unroll
     "-DWSFAST_CUDA_ON_CPU",
+    f"-I{HERE / 'include'}",
+    f"-I{CSRC}",
+]
+PYTHON = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
+OF_MODULE = [
+    *("-g0", "-fPIC", "-fvisibility=hidden"),
     '-DWSFAST_CUDA_ARCHITECTURES="cpu"',
     f'-DWSFAST_CUDA_COMPILER="{COMPILER[-1]}"',
-    f"-I{HERE / 'include'}",
     *(f"-isystem{path}" for path in (*PYTHON, pybind11.get_include())),
 ]
+# Bindings are slow to compile and quick to run.
+OPTIMIZE = {".cpp": "-O1", ".cu": "-O2"}
 
 
-def build(folder: Path, sanitize: str | None = None) -> Path:
-    """Path of the module, built in `folder`; `sanitize` is what -fsanitize= takes.
+def build(folder: Path) -> Path:
+    """Path of the module, built in `folder`.
 
     Raises
     ------
     RuntimeError
         With what the compiler said.
     """
-    sources = [CSRC / "cuda" / "bindings.cpp", *sorted((CSRC / "cuda").glob("*.cu"))]
-    folder = folder / (sanitize or "plain")
-    folder.mkdir(parents=True, exist_ok=True)
-    more = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g1"] if sanitize else []
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        done = [pool.submit(_compile, source, folder, more) for source in sources]
-    objects = [future.result() for future in done]
     module = folder / f"_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not _newer(module, objects):
-        linked = module.with_suffix(f".{os.getpid()}")
-        _run([*COMPILER, "-shared", *more, *map(str, objects), "-o", str(linked)])
-        linked.replace(module)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):  # other processes may build here too
+        with (folder / "build.ninja").open("w") as file:
+            _rules(Writer(file, width=10**6), module.name)
+        jobs = f"-j{len(os.sched_getaffinity(0))}"
+        command = [str(Path(ninja.BIN_DIR) / "ninja"), jobs, "-C", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
     return module
 
 
-def _compile(source: Path, folder: Path, more: list[str]) -> Path:
-    made = folder / f"{source.stem}.o"
-    # Written by the compiler: "made: source header \ header ...".
-    headers = made.with_suffix(".d")
-    if not headers.is_file() or not _newer(made, _headers(headers)):
-        # Other processes may build here too: they never see half a file.
-        listed, compiled = (folder / f"{source.stem}.{os.getpid()}.{kind}" for kind in "do")
-        flags = [OPTIMIZE[source.suffix], *FLAGS, *more, "-MMD", "-MF", str(listed)]
-        _run([*COMPILER, *flags, "-x", "c++", "-c", str(source), "-o", str(compiled)])
-        listed.replace(headers)
-        compiled.replace(made)
-    return made
-
-
-def _headers(path: Path) -> list[Path]:
-    names = path.read_text().partition(":")[2].replace("\\\n", " ").split()
-    return [Path(__file__), *map(Path, names)]
-
-
-def _newer(made: Path, sources: list[Path]) -> bool:
-    if not made.is_file():
-        return False
-    time = made.stat().st_mtime_ns
-    return all(source.is_file() and source.stat().st_mtime_ns <= time for source in sources)
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{shlex.join(command)}\n{done.stderr}")
+def _rules(out: Writer, module: str) -> None:
+    compiler = shlex.join(COMPILER)
+    compiled = f"{compiler} $flags -MMD -MF $out.d -x c++ -c $in -o $out"
+    out.rule("compile", compiled, depfile="$out.d", deps="gcc")
+    out.rule("link", f"{compiler} -shared $in -o $out")
+    objects = []
+    for source in (CSRC / "cuda" / "bindings.cpp", *sorted((CSRC / "cuda").glob("*.cu"))):
+        flags = shlex.join([OPTIMIZE[source.suffix], *FLAGS, *OF_MODULE])
+        objects += out.build(f"{source.stem}.o", "compile", str(source), variables={"flags": flags})
+    out.build(module, "link", objects)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--sanitize")
-    arguments = parser.parse_args()
-    print(build(arguments.folder, arguments.sanitize))
+    print(build(Path(sys.argv[1])))

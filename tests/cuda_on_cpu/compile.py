@@ -7,26 +7,20 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuda_on_cpu.build import COMPILER, CSRC, HERE
+from cuda_on_cpu.build import COMPILER, FLAGS
 
+ORDERS = ("up", "down", "random", "warp")
 SANITIZERS = {
     "plain": [],
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
 }
-FLAGS = [
-    *("-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"),
-    "-Wno-unknown-pragmas",  # unroll
-    "-DWSFAST_CUDA_ON_CPU",
-    f"-I{HERE / 'include'}",
-    f"-I{CSRC}",
-]
 
 
 def compile_program(
     source: Path, target: Path, sanitizer: str = "plain", more: Sequence[str] = ()
 ) -> Path:
-    flags = [*FLAGS, *SANITIZERS[sanitizer], *more]
+    flags = [*FLAGS, "-O1", "-g1", "-Werror", *SANITIZERS[sanitizer], *more]
     command = [*COMPILER, *flags, "-x", "c++", str(source), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

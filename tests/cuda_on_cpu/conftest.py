@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
-ORDERS = ("up", "down", "random", "warp")
+from cuda_on_cpu.compile import ORDERS
 
 
 @pytest.fixture(params=ORDERS)

@@ -1,4 +1,4 @@
-"""raf_features in one pass over the words: φ, and the statistics of every row."""
+"""raf_features in one pass over the words, and the rows of attention by a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
 from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH
-from wsfast.engines.features import fused_features, fused_text
+from wsfast.engines.features import attention_statistics_, fused_columns, fused_features
 
 pytestmark = [
     pytest.mark.deep,
@@ -22,113 +22,76 @@ pytestmark = [
 ]
 
 weight_fns = pytest.mark.parametrize(("weight_fn", "normalize"), WEIGHT_FNS)
-dtypes = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64, torch.bfloat16], ids=["float32", "float64", "bfloat16"]
-)
-LIMIT = {torch.float32: 6e-6, torch.float64: 1e-13}
+LIMIT = 6e-6
 
 
-def text_batch(texts, n, d, dtype, seed=0, scale=1.0):
+def text_batch(texts, n, d, seed=0):
     """X (B, n, d), one word of each text eight times as long as the others, and W (2, d, d)."""
-    pairs = [random_text(n, d, seed + 10 * b, scale=scale) for b in range(texts)]
-    X = torch.stack([X for X, _ in pairs])
+    X = torch.stack([random_text(n, d, seed + 10 * b)[0] for b in range(texts)])
     X[:, n // 2] *= 8
-    W = torch.stack([random_text(n, d, 77 + r)[1] for r in range(2)])
-    return X.to(dtype), W.to(torch.float32 if dtype == torch.bfloat16 else dtype)
+    return X.float(), torch.stack([random_text(n, d, 77 + r)[1] for r in range(2)]).float()
 
 
-def truth(X, W, weight_fn, normalize, mask=None):
-    return torch.stack(
-        [
-            torch.stack(
-                [features(x, w, weight_fn, normalize, None if mask is None else mask[b]) for w in W]
-            )
-            for b, x in enumerate(X)
-        ]
-    )
-
-
-def check(phi, expected):
-    assert phi.shape == expected.shape
-    size = max(0.2, float(expected.abs().max()))
-    assert float((phi.double() - expected).abs().max()) <= LIMIT[phi.dtype] * size
-
-
-@weight_fns
-@dtypes
-def test_every_size(weight_fn, normalize, dtype):
-    for n, d in sampled():
-        texts = 2 if n * d < 2000 else 1
-        X, W = text_batch(texts, n, d, dtype, seed=n)
-        W = W if n * d < 2000 else W[:1]
-        phi = raf_features(X, W, weight_fn=weight_fn, normalize=normalize, backend="native")
-        assert phi.dtype == W.dtype
-        check(phi, truth(X, W, weight_fn, normalize))
-
-
-@weight_fns
-@dtypes
-def test_every_order(order, weight_fn, normalize, dtype):
-    X, W = text_batch(2, 37, 40, dtype)
-    mask = torch.rand(2, 37) > 0.3
-    mask[:, 3] = True
-    phi = raf_features(X, W, weight_fn=weight_fn, normalize=normalize, mask=mask, backend="native")
-    check(phi, truth(X, W, weight_fn, normalize, mask))
-
-
-@dtypes
-def test_a_text_does_not_depend_on_its_batch(dtype):
-    X, W = text_batch(3, 21, 40, dtype)
-    queries, fn = X[:, None].to(W.dtype) @ W, WeightFn("softmax")
-    phi = fused_features(X, queries, fn, None, 0.2)
-    for b in range(3):
-        for r in range(2):
-            alone = fused_features(X[b : b + 1], queries[b : b + 1, r : r + 1], fn, None, 0.2)
-            assert torch.equal(alone[0, 0], phi[b, r])
-
-
-@dtypes
-@pytest.mark.parametrize("limit", [166912, 101376], ids=["A100", "consumer"])
-def test_devices_with_less_shared_memory(monkeypatch, dtype, limit):
-    """Slabs where a block cannot hold all columns: the same φ."""
-    monkeypatch.setenv("CUDA_ON_CPU_SHARED_LIMIT", str(limit))
-    for d in (384, 768, 1024, 1100):
-        X, W = text_batch(1, 18, d, dtype)
-        phi = raf_features(X, W[:1], backend="native")
-        check(phi, truth(X, W[:1], "softmax", True))
-
-
-@weight_fns
-@dtypes
-def test_masks(weight_fn, normalize, dtype):
-    """Whole tiles without a word, words at the edges of tiles, one word alone."""
-    X, W = text_batch(1, 50, 24, dtype)
-    for words in ([0], [49], [15, 16], [31], [0, 16, 32, 48], [*range(16, 32)], [*range(50)]):
-        mask = torch.zeros(1, 50, dtype=torch.bool)
-        mask[0, words] = True
-        phi = raf_features(
-            X, W, weight_fn=weight_fn, normalize=normalize, mask=mask, backend="native"
-        )
-        check(phi, truth(X, W, weight_fn, normalize, mask))
+def check(X, W, weight_fn="softmax", normalize=True, mask=None):
+    """φ is what the definition gives, in one pass."""
+    fn = WeightFn(weight_fn, normalize)
+    phi = fused_features(X, X[:, None] @ W, fn, mask, X.shape[-1] ** -0.5)
+    for b, x in enumerate(X):
+        for r, w in enumerate(W):
+            expected = features(x, w, weight_fn, normalize, None if mask is None else mask[b])
+            size = max(0.2, float(expected.abs().max()))
+            assert float((phi[b, r].double() - expected).abs().max()) <= LIMIT * size
+    if mask is not None:
         assert not bool(phi[~mask[:, None].expand(phi.shape[:-1])].any())
 
 
 @weight_fns
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("rising", [True, False])
-def test_saturated_rows(weight_fn, normalize, dtype, rising):
-    """Scores of up to a thousand, the largest word changing in every tile, or known at once."""
-    X, W = random_text(40, 12, 3)
-    X = X * torch.linspace(0.1, 3, 40, dtype=torch.float64)[:, None]
-    X = X if rising else X.flip(0)
-    largest = float((X @ W @ X.T).abs().max()) / 12**0.5
-    X, W = X.to(dtype), (W * (1e3 / largest)).to(dtype)
-    options = {"weight_fn": weight_fn, "normalize": normalize}
-    phi = raf_features(X, W, **options, backend="native").double()
-    expected = features(X, W, **options)
-    # A score of a thousand is known to this many digits.
-    limit = {torch.float32: 2e-4, torch.float64: 1e-11}[dtype]
-    assert float((phi - expected).norm() / expected.norm()) <= limit
+def test_every_size(weight_fn, normalize):
+    for n, d in sampled():
+        few = n * d < 2000
+        X, W = text_batch(2 if few else 1, n, d, seed=n)
+        check(X, W if few else W[:1], weight_fn, normalize)
+
+
+@weight_fns
+def test_every_order(order, weight_fn, normalize):
+    X, W = text_batch(2, 37, 40)
+    mask = torch.rand(2, 37) > 0.3
+    mask[:, 3] = True
+    check(X, W, weight_fn, normalize, mask)
+
+
+@pytest.mark.parametrize(("limit", "columns"), [(166912, 1024), (101376, 384), (1024, 0)])
+def test_devices_with_less_shared_memory(monkeypatch, limit, columns):
+    """The same φ by two products where a block cannot hold all columns."""
+    monkeypatch.setenv("CUDA_ON_CPU_SHARED_LIMIT", str(limit))
+    assert fused_columns(torch.device("cpu")) == columns
+    X, W = text_batch(1, 18, 385)
+    phi = raf_features(X[0], W[0], backend="native")
+    torch.testing.assert_close(phi.double(), features(X[0], W[0]), rtol=0, atol=1e-4)
+
+
+@weight_fns
+def test_masks(weight_fn, normalize):
+    """Whole tiles without a word, words at the edges of tiles, one word alone."""
+    X, W = text_batch(1, 50, 24)
+    for words in ([0], [49], [15, 16], [31], [0, 16, 32, 48], [*range(16, 32)], [*range(50)]):
+        mask = torch.zeros(1, 50, dtype=torch.bool)
+        mask[0, words] = True
+        check(X, W, weight_fn, normalize, mask)
+
+
+def test_scores_of_a_thousand_whose_terms_have_one_sign():
+    """The rounding inside tensor cores goes one way: it must not add up over the columns."""
+    X = torch.rand(32, 768, dtype=torch.float64) + 0.5
+    X[::2] = (8 * X[::2]).round() / 8  # products of these are exact
+    queries = torch.rand(32, 768, dtype=torch.float64) + 0.5
+    X *= 1e3 / (queries @ X.mT).mean(0)[:, None]
+    X[::2] = (64 * X[::2]).round() / 64
+    X, queries = X.float(), queries.float()
+    phi = fused_features(X[None], queries[None, None], WeightFn("softmax"), None, 1.0)[0, 0]
+    expected = (queries.double() @ X.double().mT).softmax(-1) @ X.double()
+    assert float((phi - expected).abs().max()) <= 5e-5 * float(expected.abs().max())
 
 
 def statistics_match(X, W, fn):
@@ -150,52 +113,31 @@ FUNCTIONS = [
     WeightFn("squareplus", curve=0.48),
     WeightFn("squareplus", normalize=False, curve=0.0192),
 ]
-functions = pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
 
 
-@functions
-def test_statistics(fn):
-    for n, d in [
-        (1, 1),
-        (1, 8),
-        (2, 3),
-        (16, 7),
-        (17, 130),
-        (33, 64),
-        (40, 385),
-        (65, 8),
-        (20, 900),
-    ]:
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
+def test_statistics(fn, order):
+    for n, d in [(1, 1), (2, 3), (33, 64), (65, 8)]:
         X, W = random_text(n, d, n)
         X[n // 2] *= 4
         statistics_match(X, W, fn)
-        statistics_match(X.flip(0), W, fn)
-
-
-@functions
-def test_statistics_of_equal_words(fn):
-    """Ties: the first of the largest words is the one left out."""
+    # Ties: the first of the largest words is the one left out.
     X, W = random_text(40, 6, 1)
     X[:] = X[torch.tensor([0, 1, 2, 3]).repeat(10)]
     statistics_match(X, W + torch.eye(6), fn)
 
 
-def test_statistics_of_a_row_that_one_word_has(order):
+def test_statistics_of_a_row_that_one_word_has():
     """What is left of a row is exact however far its largest word stands out."""
-    X = torch.zeros(20, 4, dtype=torch.float64)
-    X[:, 0], X[11, 1] = 1.0, 1.0
-    X[:, 2] = torch.arange(20) / 20
-    W = torch.zeros(4, 4, dtype=torch.float64)
-    W[0, 1], W[0, 2] = 1600.0, 2.0
-    rows = fused_text(X, X @ W / 2, WeightFn("softmax"))
-    others = [word for word in range(20) if word != 11]
-    scores = X[others, 2]
-    assert rows.statistics.top.tolist() == [11] * 20
-    torch.testing.assert_close(
-        rows.statistics.rest, scores.logsumexp(0).expand(20), rtol=1e-15, atol=0
-    )
-    mean = scores.softmax(0) @ X[others]
-    torch.testing.assert_close(rows.rest_mean, mean.expand(20, -1), rtol=1e-14, atol=1e-15)
+    others = torch.arange(20, dtype=torch.float64) / 20
+    scores = others.repeat(3, 1)
+    scores[:, 11] = 800.0
+    statistics = attention_statistics_(scores, WeightFn("softmax"))
+    left = others[[word for word in range(20) if word != 11]]
+    assert statistics.top.tolist() == [11] * 3
+    torch.testing.assert_close(statistics.rest, left.logsumexp(0).expand(3), rtol=1e-15, atol=0)
+    weights = torch.cat([left.softmax(0)[:11], torch.zeros(1), left.softmax(0)[11:]])
+    torch.testing.assert_close(scores, weights.expand(3, -1), rtol=1e-14, atol=0)
 
 
 def test_views_and_odd_layouts():
@@ -207,11 +149,14 @@ def test_views_and_odd_layouts():
         assert torch.equal(raf_features(X, W, backend="native"), plain)
 
 
-def test_numbers_that_are_not_finite_stay_so():
+@pytest.mark.parametrize("weight_fn", ["softmax", "relu"])
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, 1e25, 3e38])
+def test_numbers_that_are_not_finite_stay_so(weight_fn, odd):
     """Scores beyond the largest number: φ is not finite, rather than wrong."""
-    X = torch.full((3, 4), 1e25)
-    rows = fused_text(X, X, WeightFn("relu"))
-    assert not bool(rows.phi.isfinite().all())
+    X = torch.ones(20, 4)
+    X[3] = odd
+    phi = fused_features(X[None], X[None, None], WeightFn(weight_fn), None, 1.0)
+    assert not bool(phi.isfinite().any(-1).all())
 
 
 def test_an_error_is_reported_once(monkeypatch):
@@ -227,11 +172,10 @@ def test_an_error_is_reported_once(monkeypatch):
 
 def test_no_text_is_no_launch(cuda_on_cpu):
     kernels = compiled.kernels(torch.device("cpu"))
-    names = ("words", "queries", "mask", "phi", "top", "top_score", "others", "others_mean")
     kernels.launch(
         "raf_features",
         dtype=torch.float32,
-        **dict.fromkeys(names, 0),
+        **dict.fromkeys(("words", "queries", "mask", "phi"), 0),
         weight_fn=0,
         curve=0.0,
         texts=0,

@@ -59,7 +59,7 @@ def normalised(values, fn):
 @functions
 @dtypes
 @pytest.mark.parametrize("masked", [False, True])
-def test_attention_rows(level, fn, dtype, masked):
+def test_attention_rows(kernels, fn, dtype, masked):
     for n in SIZES:
         scores = 10 * torch.randn(3, 2, n, dtype=torch.float64).to(dtype)
         scores[0, 1] = -scores[0, 1].abs() - 0.5  # a row without weight, for ReLU
@@ -76,7 +76,7 @@ def test_attention_rows(level, fn, dtype, masked):
 
 @functions
 @dtypes
-def test_attention_statistics(level, fn, dtype):
+def test_attention_statistics(kernels, fn, dtype):
     for n in SIZES:
         scores = 10 * torch.randn(4, n, dtype=torch.float64).to(dtype)
         scores[2] += 3000 * torch.nn.functional.one_hot(torch.tensor(n // 2), n).to(dtype)

@@ -160,7 +160,7 @@ def module_for(device: torch.device) -> Compiled | None:
     return {"cpu": CPU, "cuda": CUDA}.get(device.type)
 
 
-_SUFFIX = {"torch.float32": "32", "torch.float64": "64", "torch.bfloat16": "bf16"}
+_SUFFIX = {"torch.float32": "32", "torch.float64": "64"}
 
 
 def variant(name: str, dtype: torch.dtype | None) -> str:

@@ -7,10 +7,8 @@ from torch import Tensor
 
 from wsfast._interrupt import rows_at_once as interruptible
 from wsfast.attention.functional import FunctionalState
-from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import HeadState, PositionState
 from wsfast.attention.turns import ROWS, STEP, RowTurns, candidates
-from wsfast.attention.weight_fn import WeightFn
 from wsfast.bound.ball import SmoothBall
 from wsfast.bound.certificate import RowMaxima
 from wsfast.bound.form import Form, Multipliers
@@ -21,7 +19,7 @@ from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
 from wsfast.engines.ascent_kernels import NativeFunctional, OfHead, OfWords
 from wsfast.engines.engine import Evaluator, RandomPlane
-from wsfast.engines.features import FeatureOptions, attention_statistics_, by_tiles
+from wsfast.engines.features import TILE, FeatureOptions, by_tiles
 from wsfast.engines.native import Native
 
 # What `bound_rows` is given of the pairs.
@@ -47,10 +45,7 @@ class Cpu(Native):
         return super().evaluator(state, starts, moves)
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
-        return by_tiles(X.contiguous(), queries, given.weight_fn, given.mask, causal=given.causal)
-
-    def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
-        return attention_statistics_(scores, weight_fn), scores
+        return by_tiles(X.contiguous(), queries, given, TILE)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)

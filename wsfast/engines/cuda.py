@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from wsfast.attention.core import Core, HeadCore
-from wsfast.attention.rows import Attended, Rows, rows_of
 from wsfast.engines.ascent_kernels import OfWordsByGram
 from wsfast.engines.engine import TORCH, Climb, Evaluator
-from wsfast.engines.features import FeatureOptions, fused_features, fused_text
+from wsfast.engines.features import FeatureOptions, by_tiles, fused_columns, fused_features
 from wsfast.engines.native import Native
+
+# Below so many words, by number of dimensions, one kernel for all of the features in float32 is
+# faster than two products and a kernel between: by estimate, until it is measured.
+FUSED_BELOW = {128: 256, 384: 256, 768: 256, 1024: 256}
+
+TILE_BYTES = 1 << 26
+"""Of the scores of one tile: enough for all of a device, and little of its memory."""
 
 
 class Cuda(Native):
@@ -19,24 +25,12 @@ class Cuda(Native):
     of_words = OfWordsByGram
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
-        if given.causal:  # the kernel attends to every word
-            return TORCH.features(X, queries, given)
-        words = X if given.half is None else given.half.view_as(X)
-        return fused_features(words, queries, given.weight_fn, given.mask, X.shape[-1] ** -0.5)
-
-    def rows(self, core: Core, budget: int) -> Rows:
-        if core.causal or isinstance(core, HeadCore):
-            return TORCH.rows(core, budget)
-
-        def attend(words: Tensor, shift: Tensor) -> Attended:
-            # Not of centred words: scores are to be rounded as all others of the text are.
-            phi, rest_mean, statistics = fused_text(core.values, core.queries, core.weight_fn)
-            if core.weight_fn.exponential:
-                alone = statistics.rest.isneginf()[:, None]
-                phi, rest_mean = phi - shift, (rest_mean - shift).masked_fill(alone, 0.0)
-            return Attended(phi, rest_mean, statistics)
-
-        return rows_of(core, attend)
+        n, d = X.shape[-2:]
+        single = X.dtype == torch.float32
+        words = next((words for most, words in FUSED_BELOW.items() if d <= most), 0)
+        if single and not given.causal and n < words and d <= fused_columns(X.device):
+            return fused_features(X, queries, given.weight_fn, given.mask, d**-0.5)
+        return by_tiles(X.contiguous(), queries, given, TILE_BYTES // X.itemsize, split=single)
 
     def take_step(
         self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1

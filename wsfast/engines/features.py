@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from wsfast._interrupt import rows_at_once
+from wsfast._precision import tf32_products
 from wsfast.attention.core import NEVER
 from wsfast.attention.definition import features_of_queries, what_is_seen
-from wsfast.attention.rows import Attended, RowStatistics
+from wsfast.attention.rows import RowStatistics
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
 
@@ -25,7 +27,6 @@ class FeatureOptions(NamedTuple):
     weight_fn: WeightFn
     mask: Tensor | None  # (B, n) bool
     causal: bool
-    half: Tensor | None = None  # (B, n, d) the words as bfloat16, where they are
 
 
 def by_definition(X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
@@ -36,47 +37,22 @@ def by_definition(X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
     )
 
 
+def fused_columns(device: torch.device) -> int:
+    """The most dimensions d that `fused_features` can have. CUDA kernels only."""
+    columns: int = compiled.kernels(device).module.feature_columns(device.index or 0)
+    return columns
+
+
 def fused_features(
     words: Tensor, queries: Tensor, weight_fn: WeightFn, mask: Tensor | None, scale: float
 ) -> Tensor:
     """φ (B, R, n, d) of words (B, n, d) and queries XW (B, R, n, d), in one pass over the words.
 
-    `words` may be bfloat16 where `queries` are float32; `mask` is (B, n), and φ of masked words is
-    0. CUDA kernels only.
+    In float32; `mask` is (B, n), and φ of masked words is 0. CUDA kernels only.
     """
-    return _fused(words, queries, weight_fn, mask, scale, with_statistics=False)[0]
-
-
-def fused_text(words: Tensor, queries: Tensor, weight_fn: WeightFn) -> Attended:
-    """φ and the statistics of one text: words and queries XW/√d, (n, d). CUDA kernels only."""
-    phi, means, found = _fused(
-        words[None], queries[None, None], weight_fn, None, 1.0, with_statistics=True
-    )
-    statistics = RowStatistics(*(column[0, 0] for column in found))
-    return Attended(phi[0, 0], means[0, 0], statistics)
-
-
-def _fused(
-    words: Tensor,
-    queries: Tensor,
-    weight_fn: WeightFn,
-    mask: Tensor | None,
-    scale: float,
-    *,
-    with_statistics: bool,
-) -> tuple[Tensor, Tensor, RowStatistics]:
     B, R, n, d = queries.shape
     words, queries = _aligned(words), _aligned(queries)
     phi = torch.empty_like(queries)
-    rows = (B, R, n) if with_statistics else (0,)
-    means = torch.empty_like(queries) if with_statistics else queries.new_empty(0)
-    found = RowStatistics(
-        queries.new_empty(rows, dtype=torch.int64), queries.new_empty(rows), queries.new_empty(rows)
-    )
-
-    def address(value: Tensor) -> int:
-        return value.data_ptr() if with_statistics else 0
-
     compiled.kernels(queries.device).launch(
         "raf_features",
         dtype=words.dtype,
@@ -91,17 +67,13 @@ def _fused(
         queries=queries.data_ptr(),
         mask=0 if mask is None else mask.data_ptr(),
         phi=phi.data_ptr(),
-        top=address(found.top),
-        top_score=address(found.top_score),
-        others=address(found.rest),
-        others_mean=address(means),
     )
-    return phi[..., :d], means[..., :d], found
+    return phi[..., :d]
 
 
 def _aligned(rows: Tensor) -> Tensor:
     """`rows` (..., d), contiguous, each at a multiple of 16 bytes; zeros fill them up."""
-    missing = -rows.shape[-1] % 8
+    missing = -rows.shape[-1] % 4
     if missing:
         return torch.nn.functional.pad(rows, (0, missing))
     rows = rows.contiguous()
@@ -185,25 +157,61 @@ def _seen(
 
 
 def by_tiles(
-    X: Tensor, queries: Tensor, fn: WeightFn, mask: Tensor | None, *, causal: bool
+    X: Tensor, queries: Tensor, given: FeatureOptions, tile: int, *, split: bool = False
 ) -> Tensor:
-    """φ in place of `queries` (B, R, n, d)."""
-    B, n, d = X.shape
-    rows = max(1, min(n, TILE // n))
-    at_once = max(1, min(B, TILE // (n * n)))
+    """φ (B, R, n, d) by two products and a kernel between, some `tile` scores at a time.
+
+    It may take the place of `queries`. With `split`, tensor cores multiply float32 in two parts.
+    """
+    B, R, n, d = queries.shape
+    phi = queries.flatten(1, 2)  # draws give a text more rows
+    rows = max(1, min(R * n, tile // n))
+    at_once = max(1, min(B, tile // (rows * n)))
     work = X.new_empty(at_once * rows * n)
-    for of_draw in queries.unbind(1):
-        for b in range(0, B, at_once):
-            words = X[b : b + at_once]
-            part = None if mask is None else mask[b : b + at_once]
-            for j in range(0, n, rows):
-                tile = of_draw[b : b + at_once, j : j + rows]
-                scores = work[: tile.shape[0] * tile.shape[1] * n].view(*tile.shape[:2], n)
-                torch.baddbmm(scores, tile, words.mT, beta=0, alpha=d**-0.5, out=scores)
-                if causal:
-                    seen = what_is_seen(torch.arange(j, j + tile.shape[1]), n, causal=True)
-                    assert seen is not None
-                    scores.masked_fill_(~seen, NEVER)
-                attention_rows_(scores, fn, part)
-                torch.bmm(scores, words, out=tile)
-    return queries
+    left, products = (_left, tf32_products) if split else (_whole, nullcontext)
+    for b in range(0, B, at_once):
+        words = X[b : b + at_once]
+        keys, values = (_right(words, -1), _right(words, -2)) if split else (words, words)
+        part = None if given.mask is None else given.mask[b : b + at_once]
+        for j in range(0, R * n, rows):
+            some = phi[b : b + at_once, j : j + rows]
+            scores = work[: some.shape[0] * some.shape[1] * n].view(*some.shape[:2], n)
+            with products():
+                torch.baddbmm(scores, left(some), keys.mT, beta=0, alpha=d**-0.5, out=scores)
+            if given.causal:
+                numbers = torch.arange(j, j + some.shape[1], device=X.device) % n
+                seen = what_is_seen(numbers, n, causal=True)
+                assert seen is not None
+                scores.masked_fill_(~seen, NEVER)
+            attention_rows_(scores, given.weight_fn, part)
+            with products():
+                torch.bmm(left(scores), values, out=some)
+    return phi.view(B, R, n, d)
+
+
+# Both factors of a product in two parts, one after another along what is summed over; low times low
+# is below the rounding of float32. Small terms come first: tensor cores truncate what they add up.
+
+
+def _left(x: Tensor) -> Tensor:
+    high, low = _split(x)
+    return torch.cat([low, high, high], -1)
+
+
+def _right(x: Tensor, along: int) -> Tensor:
+    high, low = _split(x)
+    return torch.cat([high, low, high], along)
+
+
+def _whole(x: Tensor) -> Tensor:
+    return x
+
+
+def _split(x: Tensor) -> tuple[Tensor, Tensor]:
+    high = _to_tf32(x)
+    return high, _to_tf32(x - high)
+
+
+def _to_tf32(x: Tensor) -> Tensor:
+    """The nearest numbers of ten bits of mantissa: TF32 holds them, however it rounds others."""
+    return ((x.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)

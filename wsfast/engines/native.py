@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
+from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.ascent_kernels import OfHead, OfWords, take_step
 from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
+from wsfast.engines.features import attention_statistics_
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
 
@@ -25,6 +28,9 @@ class Native(Engine):
     ) -> OfWords | OfHead | None:
         """What evaluates the state by kernels, see `norms`; None where there are none."""
         return self.of_words([state], starts) if isinstance(state, BilinearState) else None
+
+    def _left_top_out(self, scores: Tensor, weight_fn: WeightFn) -> tuple[RowStatistics, Tensor]:
+        return attention_statistics_(scores, weight_fn), scores
 
     def squared_norms(
         self, state: PositionState, delta: Tensor, *, own: bool = True

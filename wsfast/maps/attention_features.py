@@ -99,9 +99,7 @@ def raf_features(
     x3, w3 = x if x.ndim == 3 else x[None], w if w.ndim == 3 else w[None]
     if m is not None:
         m = (m if m.ndim == 2 else m[None]).expand(x3.shape[:2]).contiguous()
-    # CUDA kernels read half the bytes for words that are bfloat16, with the same result.
-    half = X if isinstance(X, Tensor) and X.dtype == torch.bfloat16 else None
-    phi = _features(x3, w3, FeatureOptions(fn, m, causal, half), backend)
+    phi = _features(x3, w3, FeatureOptions(fn, m, causal), backend)
     phi = phi if w.ndim == 3 else phi[:, 0]
     phi = phi if x.ndim == 3 else phi[0]
     return phi if isinstance(X, Tensor) else phi.detach().numpy()

@@ -1,183 +1,120 @@
-// Random attention features, against the definition in double precision.
-#include <cstring>
-
+// Random attention features against the definition in double precision, rows of attention against
+// the CPU's kernel.
 #include "common.h"
 
 namespace driver {
 namespace {
 
-template <typename Word>
-Word word_of(double x) {
-  return static_cast<Word>(x);
-}
-template <>
-Bfloat16 word_of<Bfloat16>(double x) {
-  const float single = static_cast<float>(x);
-  std::uint32_t bits;
-  std::memcpy(&bits, &single, sizeof bits);
-  return {static_cast<std::uint16_t>(bits >> 16)};
-}
-double number_of(double word) { return word; }
-double number_of(Bfloat16 word) {
-  const std::uint32_t bits = std::uint32_t{word.bits} << 16;
-  float single;
-  std::memcpy(&single, &bits, sizeof single);
-  return single;
+// Words that count, every other one about; of the last text none, if there are several.
+std::vector<std::uint8_t> some_words(Random& random, std::int64_t texts, std::int64_t n) {
+  std::vector<std::uint8_t> mask(texts * n);
+  for (std::int64_t k = 0; k < texts * n; ++k)
+    mask[k] = (texts == 1 || k < (texts - 1) * n) && (k % n == n - 1 || random.uniform() < 0.5);
+  return mask;
 }
 
 struct Size {
   std::int64_t texts, draws, n, d;
-  bool masked, statistics;
+  bool masked;
 };
 
-template <typename T, typename Word>
-struct Features {
-  WeightFn fn;
-  Size size;
-  T scale;
-  std::vector<Word> words;
-  std::vector<T> queries, phi, top_score, others, others_mean;
-  std::vector<std::uint8_t> mask;
-  std::vector<std::int64_t> top;
-
-  Features(WeightFn fn_, const Size& size_)
-      : fn(fn_), size(size_), scale(T(1 / std::sqrt(static_cast<double>(size.d)))) {
-    const auto [texts, draws, n, d, masked, statistics] = size;
-    Random random(static_cast<unsigned>(n * 101 + d));
-    words.resize(texts * n * d);
-    for (std::int64_t k = 0; k < texts * n * d; ++k)
-      words[k] = word_of<Word>((k / d % n == n / 2 ? 8 : 1) * random.normal());  // one far away
-    queries = random.normals<T>(texts * draws * n * d);
-    phi = poisoned<T>(texts * draws * n * d);
-    if (masked) {  // no word of the last text counts, if there are several
-      mask.resize(texts * n);
-      for (std::int64_t k = 0; k < texts * n; ++k)
-        mask[k] = (texts == 1 || k < (texts - 1) * n) && (k % n == n - 1 || random.uniform() < 0.5);
-    }
-    if (!statistics) return;
-    top = poisoned<std::int64_t>(texts * draws * n);
-    top_score = others = poisoned<T>(texts * draws * n);
-    others_mean = phi;
-  }
-
-  FeatureRows<T, Word> rows() {
-    const auto [texts, draws, n, d, masked, statistics] = size;
-    return {fn,
-            T(kCurve),
-            texts,
-            draws,
-            n,
-            d,
-            scale,
-            words.data(),
-            queries.data(),
-            masked ? mask.data() : nullptr,
-            phi.data(),
-            statistics ? top.data() : nullptr,
-            statistics ? top_score.data() : nullptr,
-            statistics ? others.data() : nullptr,
-            statistics ? others_mean.data() : nullptr};
-  }
-
-  // Of a query, the row `at` of (texts, draws, n), and a word of its text.
-  double score(std::int64_t at, std::int64_t l) const {
-    const std::int64_t text = at / (size.draws * size.n), d = size.d;
-    double sum = 0;
-    for (std::int64_t k = 0; k < d; ++k)
-      sum += double(scale * queries[at * d + k]) * number_of(words[(text * size.n + l) * d + k]);
-    return sum;
-  }
-
-  void compare_row(std::int64_t at, double allowed) const {
-    const std::int64_t n = size.n, d = size.d, text = at / (size.draws * n);
-    const auto counts = [&](std::int64_t l) { return !size.masked || mask[text * n + l] != 0; };
-    std::vector<double> scores(n);
-    double largest = -std::numeric_limits<double>::infinity();
+void fused(WeightFn fn, const Size& size) {
+  const auto [texts, draws, n, d, masked] = size;
+  begin<float>("features", {{"weight_fn", static_cast<int>(fn)},
+                            {"texts", texts},
+                            {"draws", draws},
+                            {"n", n},
+                            {"d", d},
+                            {"masked", masked}});
+  Random random(static_cast<unsigned>(n * 101 + d));
+  auto words = random.normals<float>(texts * n * d);
+  for (std::int64_t k = 0; k < texts * n * d; ++k)
+    if (k / d % n == n / 2) words[k] *= 8;  // one word far away
+  const auto queries = random.normals<float>(texts * draws * n * d);
+  const auto mask = some_words(random, texts, n);
+  auto phi = poisoned<float>(texts * draws * n * d);
+  const float scale = 1 / std::sqrt(static_cast<float>(d));
+  launched(cuda::raf_features({fn, float(kCurve), texts, draws, n, d, scale, words.data(),
+                               queries.data(), masked ? mask.data() : nullptr, phi.data()},
+                              nullptr));
+  for (std::int64_t at = 0; at < texts * draws * n; ++at) {
+    const std::int64_t first = at / (draws * n) * n;
+    const auto counts = [&, masked = masked](std::int64_t l) { return !masked || mask[first + l]; };
+    std::vector<double> scores(n), sum(d);
+    double shift = -std::numeric_limits<double>::infinity(), total = 0;
     for (std::int64_t l = 0; l < n; ++l) {
-      scores[l] = score(at, l);
-      if (counts(l)) largest = std::max(largest, scores[l]);
+      for (std::int64_t k = 0; k < d; ++k)
+        scores[l] += double(scale * queries[at * d + k]) * words[(first + l) * d + k];
+      if (counts(l)) shift = std::max(shift, scores[l]);
     }
-    const bool some = std::isfinite(largest);
-    const double shift = some && fn == WeightFn::kSoftmax ? largest : 0;
-    const std::int64_t top_word = size.statistics ? top[at] : -1;
-    if (size.statistics) {
-      check(some ? top_word >= 0 && top_word < n && counts(top_word) : top_word == -1,
-            "the largest word");
-      near("the largest score", top_score[at], largest, allowed, some ? 1 + std::fabs(largest) : 1);
-      if (some)
-        near("the score of the largest word", scores[top_word], top_score[at], allowed,
-             1 + std::fabs(largest));
-    }
-    double total = 0, rest = 0;
-    std::vector<double> sum(d), rest_sum(d);
     for (std::int64_t l = 0; l < n; ++l) {
       if (!counts(l)) continue;
-      const double w = weight(fn, scores[l] - shift);
+      const double w = weight(fn, fn == WeightFn::kSoftmax ? scores[l] - shift : scores[l]);
       total += w;
-      if (l != top_word) rest += w;
-      for (std::int64_t k = 0; k < d; ++k) {
-        const double x = w * number_of(words[(text * n + l) * d + k]);
-        sum[k] += x;
-        if (l != top_word) rest_sum[k] += x;
-      }
+      for (std::int64_t k = 0; k < d; ++k) sum[k] += w * words[(first + l) * d + k];
     }
     const double by = !normalized(fn) ? 1 : total > 0 ? 1 / total : 0;
-    const double by_rest = !normalized(fn) ? 1 : rest > 0 ? 1 / rest : 0;
     // Words have the size 1, one of them 8.
     const double room = normalized(fn) ? 16 : 16 * (1 + total);
-    for (std::int64_t k = 0; k < d; ++k) {
-      near("phi", phi[at * d + k], counts(at % n) ? by * sum[k] : 0, allowed, room);
-      if (size.statistics)
-        near("the mean of the others", others_mean[at * d + k], by_rest * rest_sum[k], allowed,
-             room);
-    }
-    if (size.statistics)
-      near("the others", others[at], fn == WeightFn::kSoftmax ? shift + std::log(rest) : rest,
-           allowed, 16 + std::fabs(largest) * some + rest);
+    for (std::int64_t k = 0; k < d; ++k)
+      near("phi", phi[at * d + k], counts(at % n) ? by * sum[k] : 0, 32 * kEps<float>, room);
   }
-};
-
-template <typename T, typename Word>
-void one(WeightFn fn, const Size& size) {
-  begin<T>(sizeof(Word) == 2 ? "features of bfloat16" : "features",
-           {{"weight_fn", static_cast<int>(fn)},
-            {"texts", size.texts},
-            {"draws", size.draws},
-            {"n", size.n},
-            {"d", size.d},
-            {"masked", size.masked},
-            {"statistics", size.statistics}});
-  Features<T, Word> features(fn, size);
-  launched(cuda::raf_features(features.rows(), nullptr));
-  for (std::int64_t at = 0; at < size.texts * size.draws * size.n; ++at)
-    features.compare_row(at, 32 * kEps<T>);
-  remember(features.phi), remember(features.others_mean), remember(features.others);
+  remember(phi);
 }
 
-// A tile has 16 rows and 16 words; blocks hold 128, 384, 768 or 1024 columns (float64: 128, 384),
-// or slabs of that many.
-template <typename T, typename Word>
-void every() {
-  constexpr std::int64_t kOddRow = 5 * 16 / sizeof(Word);  // an odd number of 16 bytes
+template <typename T>
+void rows(WeightFn fn, std::int64_t texts, std::int64_t m, std::int64_t n, bool statistics) {
+  begin<T>("rows of attention", {{"weight_fn", static_cast<int>(fn)},
+                                 {"texts", texts},
+                                 {"rows", m},
+                                 {"n", n},
+                                 {"statistics", statistics}});
+  Random random(static_cast<unsigned>(n));
+  auto want = random.normals<T>(texts * m * n);
+  const auto mask = some_words(random, texts, n);
+  auto want_top = poisoned<std::int64_t>(texts * m);
+  auto want_score = poisoned<T>(texts * m), want_others = want_score;
+  auto got = want, score = want_score, others = want_others;
+  auto top = want_top;
+  AttentionRows<T> in{
+      fn, T(kCurve), texts * m, n,      want.data(), statistics ? nullptr : mask.data(),
+      m,  nullptr,   nullptr,   nullptr};
+  if (statistics) in.top = want_top.data(), in.top_score = want_score.data();
+  in.others = want_others.data();
+  table<T>().attention_rows(in, 1);
+  if (statistics) in.top = top.data(), in.top_score = score.data();
+  in.scores = got.data(), in.others = others.data();
+  launched(cuda::attention_rows<T>(in, nullptr));
+  check(top == want_top, "the largest word");
+  compare("weights", got, want, 32 * kEps<T>);
+  compare("the largest score", score, want_score, 0);
+  compare("the others", others, want_others, 32 * kEps<T>);
+  remember(got), remember(others);
+}
+
+template <typename T>
+void every_row() {
   for (const WeightFn fn : kFunctions) {
-    one<T, Word>(fn, {2, 2, 17, 40, true, true});
-    one<T, Word>(fn, {1, 1, 33, kOddRow, false, true});
+    rows<T>(fn, 2, 5, 70, false);
+    rows<T>(fn, 1, 9, 33, true);
   }
-  const WeightFn softmax = WeightFn::kSoftmax;
-  one<T, Word>(softmax, {1, 1, 1, 8, false, true});
-  one<T, Word>(softmax, {1, 2, 16, 136, false, false});
-  one<T, Word>(softmax, {1, 1, 17, 392, true, true});
-  if (sizeof(T) == 8) return;  // that was wide
-  one<T, Word>(softmax, {1, 1, 15, 776, false, true});
-  one<T, Word>(softmax, {1, 1, 17, 1032, true, true});
+  rows<T>(WeightFn::kSoftmax, 1, 1, 1, true);
 }
 
 }  // namespace
 
+// A tile has 16 rows and 16 words; blocks hold 128, 384, 768 or 1024 columns.
 void features() {
-  every<float, float>();
-  every<double, double>();
-  every<float, Bfloat16>();
+  for (const WeightFn fn : kFunctions) {
+    fused(fn, {2, 2, 17, 40, true});
+    fused(fn, {1, 1, 33, 20, false});
+  }
+  fused(WeightFn::kSoftmax, {1, 1, 1, 4, false});
+  fused(WeightFn::kSoftmax, {1, 2, 16, 132, false});
+  fused(WeightFn::kSoftmax, {1, 1, 17, 388, true});
+  fused(WeightFn::kSoftmax, {1, 1, 15, 772, false});
+  every_row<float>();
+  every_row<double>();
 }
 
 }  // namespace driver

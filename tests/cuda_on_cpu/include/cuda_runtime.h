@@ -2,13 +2,9 @@
 // C++20, and its kernels run on the CPU. See ../README.md.
 #pragma once
 
-#include "cuda_on_cpu/atomics.h"
-#include "cuda_on_cpu/barrier.h"
+#include "cuda_on_cpu/collectives.h"
 #include "cuda_on_cpu/copies.h"
-#include "cuda_on_cpu/intrinsics.h"
 #include "cuda_on_cpu/language.h"
 #include "cuda_on_cpu/launch.h"
 #include "cuda_on_cpu/runtime_api.h"
 #include "cuda_on_cpu/shared_memory.h"
-#include "cuda_on_cpu/vector_types.h"
-#include "cuda_on_cpu/warp.h"

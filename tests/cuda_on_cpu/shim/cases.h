@@ -1,5 +1,5 @@
-// Cases by name, for programs that try the machine. A case prints the error of its launch, or the
-// lines that do not hold, or else that it is ok.
+// Cases by name, for programs that try the machine. A case prints its name with the error of its
+// launch, or the lines that do not hold, or else that it is ok.
 #pragma once
 
 #include <cstdio>
@@ -13,19 +13,19 @@ namespace {
 
 using namespace wsfast::cuda;
 
-inline int wrong_lines = 0;
+inline bool is_right;
 #define CHECK(condition)                                                \
   do {                                                                  \
     if (!(condition)) {                                                 \
-      ++wrong_lines;                                                    \
-      std::printf("line %d does not hold: %s\n", __LINE__, #condition); \
+      is_right = false;                                                 \
+      std::printf("line %d does not hold: %s; ", __LINE__, #condition); \
     }                                                                   \
   } while (0)
 
 inline void report(int error) {
   if (error == 0) return;
-  ++wrong_lines;
-  std::printf("error %d: %s\n", error, cudaGetErrorString(static_cast<cudaError_t>(error)));
+  is_right = false;
+  std::printf("error %d: %s", error, cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 
 template <class... Parameters, class... Arguments>
@@ -38,16 +38,18 @@ struct Case {
   void (*check)();
 };
 
-// Runs the cases that are named.
+// Runs the cases that are named, or all.
 template <std::size_t kCount>
 void run_cases(const Case (&cases)[kCount], int count, char** names) {
-  for (int i = 1; i < count; ++i)
-    for (const auto& [name, check] : cases)
-      if (std::strcmp(name, names[i]) == 0) {
-        wrong_lines = 0;
-        check();
-        if (wrong_lines == 0) std::printf("%s ok\n", name);
-      }
+  for (const auto& [name, check] : cases) {
+    bool named = count == 1;
+    for (int i = 1; i < count; ++i) named |= std::strcmp(name, names[i]) == 0;
+    if (!named) continue;
+    std::printf("%s: ", name);
+    is_right = true;
+    check();
+    std::printf("%s\n", is_right ? "ok" : "");
+  }
 }
 
 }  // namespace

@@ -30,20 +30,20 @@ __global__ void race_past_shuffle(int* out) {
 }
 __global__ void race_of_blocks(int* out) { out[threadIdx.x] += 1; }
 __global__ void race_of_copies(int* out) {
-  WSFAST_SHARED(int4, to, 32);
+  WSFAST_SHARED(float4, to, 32);
   const int i = threadIdx.x;
-  to[i] = make_int4(i, i, i, i);
+  to[i] = make_float4(i, i, i, i);
   __syncwarp();
-  const int seen = to[(i + 1) % 32].x;
+  const float seen = to[(i + 1) % 32].x;
   copy_async(to + i, out + 4 * i, 16);  // others may still be reading
   __syncwarp();
   close_copies();
   await_copies<0>();
-  out[4 * i] = seen + to[i].x;
+  out[4 * i] = static_cast<int>(seen + to[i].x);
 }
 
 __global__ void race_of_sources(int* out) {
-  WSFAST_SHARED(int4, to, 32);
+  WSFAST_SHARED(float4, to, 32);
   const int i = threadIdx.x;
   copy_async(to + i, out + 4 * i, 16);
   close_copies();

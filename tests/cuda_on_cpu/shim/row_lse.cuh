@@ -11,20 +11,11 @@ namespace row_lse {
 
 using namespace wsfast::cuda;
 
-constexpr int kRows = 16, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kRows = 16, kWarps = 4, kThreads = 32 * kWarps, kParts = kRows * kWarps;
 constexpr int kTile = 8 * kWarps;  // rows of Y at a time
 constexpr int kWidth = 160, kPitch = kWidth + 4;
 constexpr std::size_t kShared = (2 * kTile + kRows) * kPitch * sizeof(float);
 static_assert(kShared > kSharedAtOnce, "the launch must ask for it");
-
-struct LogSum {
-  float top, sum;
-};
-__device__ __forceinline__ LogSum combine(LogSum p, LogSum q) {
-  const float top = fmaxf(p.top, q.top);
-  if (top == -INFINITY) return p;
-  return {top, p.sum * __expf(p.top - top) + q.sum * __expf(q.top - top)};
-}
 
 __device__ __forceinline__ void start_tile(float* tile, const float* y, int first, int columns) {
   for (int i = threadIdx.x; i < kTile * kWidth / 4; i += kThreads) {
@@ -40,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
             float* lse, float* total) {
   WSFAST_DYNAMIC_SHARED(float, tiles);
   WSFAST_SHARED(float, inverse_norm, kRows);
-  WSFAST_SHARED(LogSum, of_warp, kWarps * kRows);
+  WSFAST_SHARED(float, of_warp, kParts);
   WSFAST_SHARED(float, scratch, kWarps);
   float* xs = tiles + 2 * kTile * kPitch;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, g = lane / 4, t = lane % 4;
@@ -60,10 +51,10 @@ __global__ void __launch_bounds__(kThreads)
     float sum = 0;
     for (int k = lane; k < kWidth; k += kWarp) sum += xs[row * kPitch + k] * xs[row * kPitch + k];
     sum = over_warp(Add{}, sum);
-    if (lane == 0) inverse_norm[row] = rsqrtf(sum > 0 ? sum : 1);
+    if (lane == 0) inverse_norm[row] = 1 / sqrtf(sum > 0 ? sum : 1);
   }
 
-  LogSum low = {-INFINITY, 0}, high = {-INFINITY, 0};  // of rows g and g + 8
+  float sums[2] = {0, 0};  // of rows g and g + 8
   for (int first = 0, stage = 0; first < columns; first += kTile, stage ^= 1) {
     if (first + kTile < columns)
       start_tile(tiles + (stage ^ 1) * kTile * kPitch, y, first + kTile, columns);
@@ -88,27 +79,20 @@ __global__ void __launch_bounds__(kThreads)
     for (int e = 0; e < 2; ++e) {
       const int column = first + 8 * warp + 2 * t + e;
       if (column >= columns) continue;
-      low = combine(low, {scale * inverse_norm[g] * c[e] + bias[column], 1});
-      high = combine(high, {scale * inverse_norm[g + 8] * c[2 + e] + bias[column], 1});
+      for (int r = 0; r < 2; ++r)
+        sums[r] += expf(scale * inverse_norm[g + 8 * r] * c[2 * r + e] + bias[column]);
     }
     __syncthreads();  // Y is overwritten next
   }
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    low = combine(low, {__shfl_xor_sync(kWholeWarp, low.top, bit),
-                        __shfl_xor_sync(kWholeWarp, low.sum, bit)});
-    high = combine(high, {__shfl_xor_sync(kWholeWarp, high.top, bit),
-                          __shfl_xor_sync(kWholeWarp, high.sum, bit)});
-  }
-  if (t == 0) {
-    of_warp[warp * kRows + g] = low;
-    of_warp[warp * kRows + g + 8] = high;
-  }
+  for (int bit = 1; bit <= 2; bit *= 2)
+    for (int r = 0; r < 2; ++r) sums[r] += __shfl_xor_sync(kWholeWarp, sums[r], bit);
+  if (t == 0)
+    for (int r = 0; r < 2; ++r) of_warp[warp * kRows + g + 8 * r] = sums[r];
   __syncthreads();  // of_warp is there
   float value[1] = {0};
   if (threadIdx.x < kRows && first_row + static_cast<int>(threadIdx.x) < rows) {
-    LogSum all = {-INFINITY, 0};
-    for (int w = 0; w < kWarps; ++w) all = combine(all, of_warp[w * kRows + threadIdx.x]);
-    value[0] = all.top + __logf(all.sum);
+    for (int w = 0; w < kWarps; ++w) value[0] += of_warp[w * kRows + threadIdx.x];
+    value[0] = logf(value[0]);
     lse[first_row + threadIdx.x] = value[0];
   }
   over_block<kThreads>(Add{}, value, scratch);

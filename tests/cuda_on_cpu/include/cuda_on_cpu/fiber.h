@@ -8,9 +8,7 @@
 #include <cstdint>
 #include <new>
 
-#include "place.h"
 #include "sanitizers.h"
-#include "vector_types.h"
 
 #if !defined(__x86_64__) || defined(CUDA_ON_CPU_UCONTEXT)
 #define CUDA_ON_CPU_WITH_UCONTEXT 1
@@ -19,7 +17,35 @@
 
 namespace cuda_on_cpu {
 
-enum class State : std::uint8_t { ready, at_barrier, in_collective, gone };
+// A line of the kernel's source, taken where a function is called that defaults to it.
+struct Place {
+  const char* path;
+  int line;
+
+  static constexpr Place here(const char* path = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {path, line};
+  }
+  bool operator==(const Place& other) const {
+    return line == other.line && (path == other.path || __builtin_strcmp(path, other.path) == 0);
+  }
+  const char* file() const {
+    const char* name = path;
+    for (const char* c = path; *c; ++c)
+      if (*c == '/') name = c + 1;
+    return name;
+  }
+};
+
+// An asynchronous one, of which `bytes` are copied and the rest is set to 0.
+constexpr int kCopySize = 16;
+constexpr int kCopiesUnderWay = 128;  // of one thread
+struct Copy {
+  char* to;
+  const char* from;
+  int bytes, group;
+};
+
+enum class State : std::uint8_t { ready, waiting, gone };
 
 struct Fiber {
 #ifdef CUDA_ON_CPU_WITH_UCONTEXT
@@ -32,11 +58,11 @@ struct Fiber {
   void* fake_stack;   // AddressSanitizer's
   void* tsan_thread;  // ThreadSanitizer's
   State state;
-  int thread;  // within the block
-  int copies;  // asynchronous ones under way
-  int closed_groups;
   Place place;  // where it waits
-  uint3 index;
+  int thread;   // within the block
+  Copy copies[kCopiesUnderWay];
+  int copy_count;
+  int closed_groups;  // of copies
 };
 
 constexpr std::size_t kStack = 256 << 10;

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "barrier.h"
 #include "errors.h"
 #include "machine.h"
 #include "shared_memory.h"
@@ -25,22 +24,14 @@ constexpr std::size_t kSharedLimit = 227 << 10;  // as of an H100
 inline bool read_settings() {
   const char* order = std::getenv("CUDA_ON_CPU_ORDER");
   const char* seed = std::getenv("CUDA_ON_CPU_SEED");
-  const char* lax = std::getenv("CUDA_ON_CPU_LAX");
   const char* limit = std::getenv("CUDA_ON_CPU_SHARED_LIMIT");
   machine.random = seed ? std::strtoull(seed, nullptr, 10) : 1;
-  machine.lax = lax && std::strcmp(lax, "0") != 0;
   machine.shared_limit = limit ? std::strtoull(limit, nullptr, 10) : kSharedLimit;
-  if (!order || std::strcmp(order, "random") == 0)
-    machine.order = Order::random;
-  else if (std::strcmp(order, "up") == 0)
-    machine.order = Order::up;
-  else if (std::strcmp(order, "down") == 0)
-    machine.order = Order::down;
-  else if (std::strcmp(order, "warp") == 0)
-    machine.order = Order::warp;
-  else
-    return false;
-  return true;
+  if (!order) order = "random";
+  const char* const names[] = {"up", "down", "random", "warp"};
+  for (int i = 0; i < 4; ++i)
+    if (std::strcmp(order, names[i]) == 0) return machine.order = Order{i}, true;
+  return false;
 }
 
 // ---- order
@@ -54,37 +45,17 @@ inline std::size_t draw(std::size_t end) {
   return static_cast<std::size_t>((z >> 32) * end >> 32);
 }
 
-inline void shuffle_order(std::vector<unsigned>& order) {
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
-}
-
-// Puts the numbers from 0 into the order asked for; `warp` keeps each 32 together, in any order.
-inline void arrange(std::vector<unsigned>& order, bool by_warp) {
-  const unsigned count = static_cast<unsigned>(order.size());
-  switch (machine.order) {
-    case Order::up:
-      for (unsigned i = 0; i < count; ++i) order[i] = i;
-      break;
-    case Order::down:
-      for (unsigned i = 0; i < count; ++i) order[i] = count - 1 - i;
-      break;
-    case Order::warp:
-      if (by_warp) {
-        static std::vector<unsigned> warps;
-        warps.resize((count + kLanes - 1) / kLanes);
-        for (unsigned i = 0; i < warps.size(); ++i) warps[i] = i;
-        shuffle_order(warps);
-        unsigned next = 0;
-        for (const unsigned warp : warps)
-          for (unsigned i = kLanes * warp; i < count && i < kLanes * (warp + 1); ++i)
-            order[next++] = i;
-        break;
-      }
-      [[fallthrough]];
-    case Order::random:
-      for (unsigned i = 0; i < count; ++i) order[i] = i;
-      shuffle_order(order);
-      break;
+// Puts the numbers from 0 into the order asked for; `warp` keeps `lanes` of them together.
+inline void arrange(std::vector<unsigned>& order, unsigned lanes) {
+  const std::size_t count = order.size();
+  const bool down = machine.order == Order::down;
+  for (std::size_t i = 0; i < count; ++i)
+    order[i] = static_cast<unsigned>(down ? count - 1 - i : i);
+  if (down || machine.order == Order::up) return;
+  const std::size_t together = machine.order == Order::warp ? lanes : 1;
+  for (std::size_t groups = count / together; groups > 1; --groups) {
+    const std::size_t last = (groups - 1) * together, other = draw(groups) * together;
+    for (std::size_t i = 0; i < together; ++i) std::swap(order[last + i], order[other + i]);
   }
 }
 
@@ -92,23 +63,15 @@ inline void arrange(std::vector<unsigned>& order, bool by_warp) {
 
 CUDA_ON_CPU_CORE inline void leave_kernel() {
   Fiber& fiber = *machine.current;
-  Warp& warp = machine.warps[fiber.thread / kLanes];
-  const std::uint32_t bit = 1u << lane();
-  for (int i = 0; i < warp.meetings; ++i)
-    if (const Meeting& meeting = warp.meeting[i]; meeting.mask & bit)
-      fail("a lane leaves the kernel while others wait for it in a warp collective at %s:%d",
-           meeting.place.file(), meeting.place.line);
-  if (!machine.lax) {
-    const Place& place = machine.barrier.place;
-    if (machine.barrier.waiting)
-      fail("a thread leaves the kernel while others wait at the barrier at %s:%d", place.file(),
+  for (Meeting* meeting : {&machine.barrier, &machine.warps[fiber.thread / kLanes].meeting}) {
+    const Place place = meeting->place;
+    if (meeting->waiting)
+      fail("a thread leaves the kernel while others wait for it at %s:%d", place.file(),
            place.line);
-    if (fiber.copies) fail("a thread leaves the kernel without awaiting its asynchronous copies");
+    ++meeting->left;
   }
-  warp.gone |= bit;
+  if (fiber.copy_count) fail("a thread leaves the kernel without awaiting its asynchronous copies");
   fiber.state = State::gone;
-  --machine.alive;
-  open_barrier_if_complete();
 }
 
 CUDA_ON_CPU_CORE inline void run_thread() {
@@ -130,28 +93,17 @@ CUDA_ON_CPU_CORE inline void run_thread() {
 CUDA_ON_CPU_CORE inline void begin_block() {
   free_all_shared();
   if (machine.dynamic_bytes) machine.dynamic = new_shared(machine.dynamic_bytes);
-  const int threads = machine.threads;
-  machine.alive = threads;
   machine.barrier = {};
+  for (Warp& warp : machine.warps) warp.meeting = {};
   CUDA_ON_CPU_TSAN(machine.parity ^= 1;)
   machine.fibers = machine.pool[machine.parity].data();
-  for (int i = 0; i < (threads + kLanes - 1) / kLanes; ++i) {
-    Warp& warp = machine.warps[i];
-    warp.meetings = 0;
-    warp.gone = 0;
-    for (auto& readers : warp.readers) readers = 0;
-  }
-  uint3 index = {0, 0, 0};
-  for (int i = 0; i < threads; ++i) {
+  for (int i = 0; i < machine.threads; ++i) {
     Fiber& fiber = machine.fibers[i];
     fiber.fake_stack = nullptr;
     fiber.state = State::ready;
     fiber.thread = i;
-    fiber.copies = fiber.closed_groups = 0;
-    fiber.index = index;
+    fiber.copy_count = fiber.closed_groups = 0;
     restart(fiber, run_thread);
-    if (++index.x == blockDim.x) index.x = 0, ++index.y;
-    if (index.y == blockDim.y) index.y = 0, ++index.z;
   }
   CUDA_ON_CPU_TSAN(__tsan_release(&machine.begun);)
 }
@@ -163,9 +115,7 @@ inline void report_deadlock() {
     const Fiber& fiber = machine.fibers[i];
     if (fiber.state == State::gone || length + 80 > sizeof machine.error) continue;
     length += std::snprintf(machine.error + length, sizeof machine.error - length,
-                            " thread %d waits %s at %s:%d;", i,
-                            fiber.state == State::at_barrier ? "at a barrier" : "in a warp",
-                            fiber.place.file(), fiber.place.line);
+                            " thread %d waits at %s:%d;", i, fiber.place.file(), fiber.place.line);
   }
   machine.failed = true;
 }
@@ -174,8 +124,8 @@ CUDA_ON_CPU_CORE inline void run_block() {
   begin_block();
   static std::vector<unsigned> order;
   order.resize(static_cast<std::size_t>(machine.threads));
-  while (machine.alive) {
-    arrange(order, true);
+  while (machine.barrier.left < machine.threads) {
+    arrange(order, kLanes);
     bool moved = false;
     for (const unsigned i : order) {
       if (machine.fibers[i].state != State::ready) continue;
@@ -224,17 +174,12 @@ inline void make_room() {
 #endif
   }
   machine.stacks_unclean = false;
-  const std::size_t warps = static_cast<std::size_t>(machine.threads + kLanes - 1) / kLanes;
-  if (machine.warp_pool.size() < warps) machine.warp_pool.resize(warps);
-  if (!machine.copy_pool) machine.copy_pool.reset(new Copy[kMaxThreads][kCopiesUnderWay]);
-  machine.warps = machine.warp_pool.data();
-  machine.copies = machine.copy_pool.get();
 }
 
+// Blocks have one dimension, as those of the kernels, and grids two.
 inline bool within_limits(dim3 grid, dim3 block) {
-  const unsigned long long threads = 1ull * block.x * block.y * block.z;
-  return threads >= 1 && threads <= kMaxThreads && block.z <= 64 && grid.x >= 1 &&
-         grid.x <= 0x7fffffff && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535;
+  return block.x >= 1 && block.x <= kMaxThreads && block.y == 1 && block.z == 1 && grid.x >= 1 &&
+         grid.x <= 0x7fffffff && grid.y >= 1 && grid.y <= 65535 && grid.z == 1;
 }
 
 CUDA_ON_CPU_CORE inline cudaError_t launch(const void* kernel, dim3 grid, dim3 block,
@@ -243,24 +188,19 @@ CUDA_ON_CPU_CORE inline cudaError_t launch(const void* kernel, dim3 grid, dim3 b
   const std::lock_guard<std::mutex> lock(machine.mutex);
   if (!read_settings())
     return report(cudaErrorInvalidValue, "CUDA_ON_CPU_ORDER is none of up, down, random, warp");
-  if (!within_limits(grid, block)) {
-    char text[160];
-    std::snprintf(text, sizeof text, "a grid of (%u, %u, %u) blocks of (%u, %u, %u) threads",
-                  grid.x, grid.y, grid.z, block.x, block.y, block.z);
-    return report(cudaErrorInvalidConfiguration, text);
-  }
+  if (!within_limits(grid, block))
+    return report(cudaErrorInvalidConfiguration,
+                  "a grid of (%u, %u, %u) blocks of (%u, %u, %u) threads", grid.x, grid.y, grid.z,
+                  block.x, block.y, block.z);
   std::size_t most = kSharedAtOnce;
   machine.opted_in = false;
   for (const auto& [opted, bytes] : machine.shared_opted)
     if (opted == kernel) most = bytes, machine.opted_in = bytes > kSharedAtOnce;
-  if (shared > most) {
-    char text[160];
-    std::snprintf(text, sizeof text,
+  if (shared > most)
+    return report(cudaErrorInvalidValue,
                   "%zu bytes of dynamic shared memory, the kernel was allowed %zu", shared, most);
-    return report(cudaErrorInvalidValue, text);
-  }
   machine.failed = false;
-  machine.threads = static_cast<int>(block.x * block.y * block.z);
+  machine.threads = static_cast<int>(block.x);
   machine.dynamic_bytes = shared;
   machine.entry = entry;
   machine.arguments = arguments;
@@ -270,10 +210,10 @@ CUDA_ON_CPU_CORE inline cudaError_t launch(const void* kernel, dim3 grid, dim3 b
   gridDim = grid;
   blockDim = block;
   static std::vector<unsigned> order;
-  order.resize(std::size_t{grid.x} * grid.y * grid.z);
-  arrange(order, false);
+  order.resize(std::size_t{grid.x} * grid.y);
+  arrange(order, 1);
   for (const unsigned i : order) {
-    blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
+    blockIdx = {i % grid.x, i / grid.x, 0};
     run_block();
     if (machine.failed) break;
   }
@@ -284,7 +224,7 @@ CUDA_ON_CPU_CORE inline cudaError_t launch(const void* kernel, dim3 grid, dim3 b
   machine.retired.clear();
   if (!machine.failed) return cudaSuccess;
   machine.stacks_unclean = true;
-  return report(cudaErrorLaunchFailure, machine.error);
+  return report(cudaErrorLaunchFailure, "%s", machine.error);
 }
 
 }  // namespace cuda_on_cpu

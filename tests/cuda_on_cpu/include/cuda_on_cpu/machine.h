@@ -5,15 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "fiber.h"
-#include "place.h"
+#include "language.h"
 #include "sanitizers.h"
-#include "vector_types.h"
 
 // Plain objects, set at every switch.
 inline uint3 threadIdx, blockIdx;
@@ -23,35 +21,19 @@ namespace cuda_on_cpu {
 
 constexpr int kLanes = 32;
 constexpr int kMaxThreads = 1024;
+constexpr std::size_t kLaneBytes = 64;           // of a value in a collective
 constexpr std::size_t kSharedAtOnce = 48 << 10;  // without cudaFuncSetAttribute
 
-// What the lanes brought to a collective; kept until all have read it.
-struct Snapshot {
-  alignas(16) char of_lane[kLanes][64];
-  char tag[2];
-};
-// A collective that waits for lanes.
+// Where threads wait for one another.
 struct Meeting {
-  std::uint32_t mask, arrived;
+  int waiting, left;  // threads that have come, and that have left the kernel
+  int turn;           // 0 or 1: a thread may come to the next while others have yet to go on
   Place place;
-  int snapshot;
+  char tag[2][2];  // names of ThreadSanitizer's edges, by parity and turn
 };
 struct Warp {
-  static constexpr int kSnapshots = 64;  // lanes that lag behind in reading, and those that meet
-  int meetings;
-  std::uint32_t gone;
-  Meeting meeting[kLanes];
-  std::uint8_t readers[kSnapshots];  // lanes that have yet to read the snapshot
-  Snapshot snapshot[kSnapshots];
-};
-
-// Two generations of the barrier, since a thread may arrive at the next while others have not yet
-// left the last.
-struct Barrier {
-  int waiting;
-  unsigned generation;
-  Place place;
-  int arrived[2], votes[2];
+  Meeting meeting;
+  alignas(16) char values[2][kLanes][kLaneBytes];  // what the lanes brought, by turn
 };
 
 struct SharedArray {
@@ -59,13 +41,6 @@ struct SharedArray {
   std::size_t bytes;
   void* memory;
 };
-
-struct Copy {
-  char* to;
-  const char* from;
-  int size, bytes, group;
-};
-constexpr int kCopiesUnderWay = 128;  // of one thread
 
 enum class Order { up, down, random, warp };
 
@@ -75,10 +50,10 @@ struct Machine {
   // The block that runs.
   Fiber* fibers = nullptr;
   Fiber* current = nullptr;
-  Warp* warps = nullptr;
-  Copy (*copies)[kCopiesUnderWay] = nullptr;
-  Barrier barrier{};
-  int threads = 0, alive = 0;
+  Meeting barrier{};
+  int votes[2] = {};  // of those at the barrier, by turn
+  Warp warps[kMaxThreads / kLanes];
+  int threads = 0;
   int parity = 0;  // of the block: ThreadSanitizer tells the threads of neighbouring blocks apart
   void (*entry)(void*) = nullptr;
   void* arguments = nullptr;
@@ -96,7 +71,6 @@ struct Machine {
   // Settings, read anew by every launch.
   Order order = Order::random;
   std::uint64_t random = 0;
-  bool lax = false;
   std::size_t shared_limit = 0;
 
   bool failed = false;
@@ -105,13 +79,11 @@ struct Machine {
   // What stays from launch to launch.
   Fiber main{};
   std::vector<Fiber> pool[2];
-  std::vector<Warp> warp_pool;
-  std::unique_ptr<Copy[][kCopiesUnderWay]> copy_pool;
   std::vector<std::pair<const void*, std::size_t>> shared_opted;
   bool stacks_unclean = false;
 
   // Only their addresses matter, as names of ThreadSanitizer's edges.
-  char begun = 0, ended = 0, fence = 0, barrier_tag[2][2] = {};
+  char begun = 0, ended = 0;
 };
 inline Machine machine;
 
@@ -120,7 +92,7 @@ CUDA_ON_CPU_CORE inline int lane() { return machine.current->thread % kLanes; }
 CUDA_ON_CPU_CORE inline void go_to(Fiber& to, bool leaving = false) {
   Fiber& from = *machine.current;
   machine.current = &to;
-  threadIdx = to.index;
+  threadIdx.x = static_cast<unsigned>(to.thread);
   switch_fiber(from, to, leaving);
 }
 
@@ -152,10 +124,9 @@ class AsScheduler {
     const int all = std::vsnprintf(machine.error, size, format, arguments);
     va_end(arguments);
     const std::size_t length = all < 0 ? 0 : static_cast<std::size_t>(all);
-    const uint3 &b = blockIdx, &t = machine.current->index;
     if (length < size)
-      std::snprintf(machine.error + length, size - length,
-                    " [block (%u, %u, %u), thread (%u, %u, %u)]", b.x, b.y, b.z, t.x, t.y, t.z);
+      std::snprintf(machine.error + length, size - length, " [block (%u, %u), thread %d]",
+                    blockIdx.x, blockIdx.y, machine.current->thread);
     machine.failed = true;
   }
   machine.current->state = State::gone;

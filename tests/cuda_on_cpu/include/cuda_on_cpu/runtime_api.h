@@ -7,16 +7,12 @@
 
 #include "errors.h"
 #include "launch.h"
-#include "vector_types.h"
 
 typedef struct CUstream_st* cudaStream_t;
-struct cudaLaunchAttribute;
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   std::size_t dynamicSmemBytes;
   cudaStream_t stream;
-  cudaLaunchAttribute* attrs;
-  unsigned numAttrs;
 };
 
 // Returns once the kernel has run.
@@ -37,14 +33,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
       &call);
 }
 
-enum cudaFuncAttribute {
-  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
-};
-inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute,
-                                        int value) {
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   using cuda_on_cpu::machine;
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   const std::lock_guard<std::mutex> lock(machine.mutex);
   cuda_on_cpu::read_settings();
   if (value < 0 || static_cast<std::size_t>(value) > machine.shared_limit)
@@ -56,14 +47,8 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute at
 }
 
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   using cuda_on_cpu::machine;
-  if (device != 0 || attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin)
-    return cuda_on_cpu::report(cudaErrorInvalidValue, "no such device or attribute");
   const std::lock_guard<std::mutex> lock(machine.mutex);
   cuda_on_cpu::read_settings();
   *value = static_cast<int>(machine.shared_limit);
