@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wsfast import raf_features, random_weights
-from wsfast._precision import at_full_precision, full_precision
+from wsfast._precision import at_full_precision, full_precision, tf32_products
 
 
 def mode():
@@ -67,6 +67,32 @@ def test_many_threads_leave_the_mode_as_found():
         list(pool.map(work, range(8)))
     assert set(seen) == {"highest"}
     assert mode() == "medium"
+
+
+def test_tf32_is_allowed_while_no_other_thread_needs_exact_products():
+    def mode():
+        if not hasattr(torch.backends, "fp32_precision"):
+            return torch.get_float32_matmul_precision()
+        return torch.backends.cuda.matmul.fp32_precision
+
+    inside, over = threading.Event(), threading.Event()
+
+    def other():
+        with full_precision():
+            inside.set()
+            assert over.wait(10)
+
+    with full_precision(), full_precision(), ThreadPoolExecutor(1) as pool:
+        exact = mode()
+        with tf32_products():
+            assert mode() in ("tf32", "high")
+        assert mode() == exact
+        done = pool.submit(other)
+        assert inside.wait(10)
+        with tf32_products():
+            assert mode() == exact
+        over.set()
+        done.result()
 
 
 def test_error_inside_restores():

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kRowThreads) attention_rows_kernel(const Atten
   T shift = in.top || weigh.exponential() ? largest_score() : T(0);
   if (in.top) {
     int place = n - 1;  // the first of equal scores
-    for (int l = n - 1 - lane; l >= 0; l -= kWarp)
-      if (score_of(l) == shift) place = l;
+    for (int l = lane; l < n; l += kWarp)
+      if (score_of(l) == shift && l < place) place = l;
     top = -over_warp(Larger{}, -place);
     if (lane == 0) {
       in.top[row] = top;

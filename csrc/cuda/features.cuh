@@ -33,9 +33,7 @@ struct Layout {
   static constexpr int kTile = kKeys * kStride;
   static constexpr std::size_t kBytes = (kTiles * kTile + kWarps * kRows * kKeys) * sizeof(float);
   static constexpr std::size_t kWithStatic = kBytes + (kRows * kWeightRow + kRows) * sizeof(float);
-  static_assert(kWithStatic <= 163 << 10,
-                "what a block may have on sm_80, the least of those "
-                "that code is made for");
+  static_assert(kWithStatic <= 163 << 10, "more than a block may have on sm_80");
 };
 
 // What tensor cores take of a float, and the rest, of which they take all but the last bit or two.
@@ -282,7 +280,7 @@ template <int kBlocks>
 int launch_features(const FeatureRows& in, Stream stream) {
   const std::int64_t row_tiles = (in.n + kRows - 1) / kRows;
   const std::int64_t blocks = in.texts * in.draws * row_tiles;
-  if (blocks > INT32_MAX || in.n * in.d > INT32_MAX) return cudaErrorInvalidValue;
+  if (blocks > INT32_MAX || (in.n + kKeys) * in.d > INT32_MAX) return cudaErrorInvalidValue;
   return launch(&features_kernel<kBlocks>, dim3(static_cast<unsigned>(blocks)), kThreads,
                 Layout<kBlocks>::kBytes, stream, in, static_cast<unsigned>(row_tiles));
 }

@@ -142,7 +142,7 @@ def test_parts_of_a_number():
     assert float(((high.double() + low - x) / x).abs().max()) <= 2.0**-22
     for odd in (torch.nan, torch.inf, -torch.inf, 3.4e38):
         high, low = _split(torch.tensor([odd]))
-        assert not bool((high + low).isfinite()) or odd == 3.4e38
+        assert not bool((high + low).isfinite())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines import compiled
 from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH
-from wsfast.engines.features import attention_statistics_, fused_columns, fused_features
+from wsfast.engines.features import (
+    FeatureOptions,
+    attention_statistics_,
+    by_tiles,
+    fused_columns,
+    fused_features,
+)
 
 pytestmark = [
     pytest.mark.deep,
@@ -155,8 +161,12 @@ def test_numbers_that_are_not_finite_stay_so(weight_fn, odd):
     """Scores beyond the largest number: φ is not finite, rather than wrong."""
     X = torch.ones(20, 4)
     X[3] = odd
-    phi = fused_features(X[None], X[None, None], WeightFn(weight_fn), None, 1.0)
-    assert not bool(phi.isfinite().any(-1).all())
+    fn = WeightFn(weight_fn)
+    for phi in (
+        fused_features(X[None], X[None, None], fn, None, 1.0),
+        by_tiles(X[None], X[None, None].clone(), FeatureOptions(fn, None, False), 99, split=True),
+    ):
+        assert not bool(phi.isfinite().any(-1).all())
 
 
 def test_an_error_is_reported_once(monkeypatch):

@@ -208,6 +208,8 @@ def _whole(x: Tensor) -> Tensor:
 
 
 def _split(x: Tensor) -> tuple[Tensor, Tensor]:
+    # NaN beyond 2^57: a sum of products might leave the range in one part alone.
+    x = torch.addcmul(x, x * 2.0**71, x.new_zeros(()))
     high = _to_tf32(x)
     return high, _to_tf32(x - high)
 
