@@ -2,8 +2,7 @@
 // (candidate, position), and one for all other rows.
 #pragma once
 
-#include "candidates.cuh"
-#include "norm_bounds.cuh"
+#include "contenders.cuh"
 
 namespace wsfast {
 namespace cuda {
@@ -285,13 +284,10 @@ __device__ __forceinline__ void fetch_chunk(const G& g, const SubstitutionState<
 }
 
 template <typename T>
-__device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
-                                               const SubstitutionTile<T>& tile,
-                                               const Place<T>& place, const Squares<T>& mine,
-                                               const std::uint8_t* allowed, T* best_low) {
-  T best[kWarpPositions];
-#pragma unroll
-  for (int r = 0; r < kWarpPositions; ++r) best[r] = -Bits<T>::kHuge;
+__device__ __forceinline__ void see_bounds(const SubstitutionState<T>& in,
+                                           const SubstitutionTile<T>& tile, const Place<T>& place,
+                                           const Squares<T>& mine, const ContenderList<T>& list) {
+  T best[kWarpPositions] = {};
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
@@ -299,8 +295,8 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);
-      const bool possible =
-          column.there && (allowed == nullptr || allowed[p * tile.candidates + column.at] != 0);
+      const bool possible = column.there && (list.allowed == nullptr ||
+                                             list.allowed[p * tile.candidates + column.at] != 0);
       const T low =
           lower_bound(mine.square[r][c], size + in.constant[p], in.product_error, norm_error);
       best[r] = possible ? larger(best[r], low) : best[r];
@@ -308,17 +304,17 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
   }
 #pragma unroll
   for (int r = 0; r < kWarpPositions; ++r) {
-    best[r] = over_warp(Larger{}, best[r]);
+    const T low = over_warp(Larger{}, best[r]);
     if (place.lane == 0 && place.there(r))
-      best_low[place.position(r) * gridDim.x + blockIdx.x] = best[r];
+      raise_bounds(list, place.position(r), list.first_block + blockIdx.x, low);
   }
 }
 
 template <class G, typename T>
 __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
     rows_kernel(const G g, const __grid_constant__ SubstitutionState<T> in,
-                const __grid_constant__ SubstitutionTile<T> tile, const std::uint8_t* allowed,
-                T* best_low) {
+                const __grid_constant__ SubstitutionTile<T> tile,
+                const __grid_constant__ ContenderList<T> list) {
   WSFAST_SHARED(OfLane<T>, terms, kChunkRows * kTerms * kWarp);
   WSFAST_SHARED(Wide<T>, pairs, kChunkGroups * kGroupPacks<T>);
   WSFAST_SHARED(unsigned, live_of, kTileWarps);
@@ -351,24 +347,27 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
       if (mine.live >> r & 1)
         place.columns[c].put(tile.value, place.position(r), mine.square[r][c]);
   }
-  if (best_low != nullptr) write_best_low(in, tile, place, mine, allowed, best_low);
+  if (list.surest != nullptr) see_bounds(in, tile, place, mine, list);
 }
 
 }  // namespace
 
 template <typename T>
 int substitution_tile(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
-                      const std::uint8_t* allowed, T* best_low, Stream stream) {
+                      const ContenderList<T>* list, Stream stream) {
   if (in.positions == 0 || tile.candidates == 0) return cudaSuccess;
-  return with_given_weight_fn(in.weight_fn, [&](const auto& g) {
+  const int error = with_given_weight_fn(in.weight_fn, [&](const auto& g) {
     using G = std::decay_t<decltype(g)>;
-    const int error = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
+    const int first = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
                              kRowThreads, 0, stream, g, in, tile);
-    if (error != cudaSuccess) return error;
+    if (first != cudaSuccess) return first;
     const dim3 grid(blocks_of(tile.candidates, kTileCandidates),
                     blocks_of(in.positions, kTilePositions));
-    return launch(rows_kernel<G, T>, grid, kTileThreads, 0, stream, g, in, tile, allowed, best_low);
+    return launch(rows_kernel<G, T>, grid, kTileThreads, 0, stream, g, in, tile,
+                  list == nullptr ? ContenderList<T>{} : *list);
   });
+  if (error != cudaSuccess || list == nullptr) return error;
+  return keep_contenders(in, tile, *list, stream);
 }
 
 }  // namespace cuda
