@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -226,7 +225,7 @@ def test_thresholds(weight_fn, normalize, dtype):
     truth = truth * float(features(X.double(), W.double(), weight_fn, normalize).norm())
     X, E, W = (x.to(dtype) for x in (X, E, W))
     for k in (1, 4, 30):
-        held = searched(X, E, W, k, fn=(weight_fn, normalize))._held_there
+        held = searched(X, E, W, k, fn=(weight_fn, normalize))._there
         best, kth = truth.amax(1), float(truth.flatten().topk(k).values[-1])
         assert bool((held.surest.double() <= best * (1 + 1e-12)).all())
         assert bool((held.surest.double() >= best * 0.99).all())
@@ -246,7 +245,7 @@ def test_thresholds(weight_fn, normalize, dtype):
 def test_thresholds_with_eight_blocks():
     """As many candidates are told to lead as are wanted."""
     X, E, W = problem(7, 6, 600, 4, torch.float32)
-    held = searched(X, E, W, 2)._held_there
+    held = searched(X, E, W, 2)._there
     leading = changes(X, W, E).amax(0) * float(features(X.double(), W.double()).norm())
     last = float(leading.topk(LEADERS).values[-1])
     of_candidates = float(held.of_blocks.topk(LEADERS).values[-1])
@@ -257,7 +256,7 @@ def test_thresholds_with_eight_blocks():
 def test_most_pairs_are_not_held():
     X, E, W = problem(7, 6, 2000, 4, torch.float32)
     found = searched(X, E, W, 5, columns=512)
-    count = int(found._held_there.count)
+    count = int(found._there.count)
     assert 7 <= count < 0.02 * 7 * 2000
     assert len(found.verified().value) <= count
 
@@ -267,10 +266,10 @@ def test_room_is_in_the_budget():
     more = DeviceScreen.memory(5, 3, 4) - Screen.memory(5, 3, 4)
     assert more == (device_screen._ROOM + 3 * device_screen._ROOM_EACH) * 24
     X, E, W = problem(3, 4, 80, 0, torch.float32)
-    assert len(searched(X, E, W, 2)._held_there.position) == 3 * 80
+    assert len(searched(X, E, W, 2)._there.position) == 3 * 80
     X, E, W = problem(9, 4, 4000, 0, torch.float32)
     room = device_screen._ROOM + (2 + 9) * device_screen._ROOM_EACH
-    assert len(searched(X, E, W, 2, 4000)._held_there.position) == room
+    assert len(searched(X, E, W, 2, 4000)._there.position) == room
 
 
 @pytest.mark.parametrize("choice", ["all", "mask", "own"])
@@ -279,7 +278,7 @@ def test_no_waiting_while_the_vocabulary_is_read(choice):
     found = searched(X, E, W, 5)  # what is made once
     own = torch.arange(7) if choice == "own" else None
     allowed = Allowed(torch.rand(7, 400) > 0.5, own)
-    found._allowed = None if choice == "all" else partial(allowed.at, torch.arange(7))
+    found._allowed = None if choice == "all" else allowed.at(torch.arange(7))
     with no_waits(X.device):
         for tile in found._table.tiles(96):
             found.see(tile, self_scores_of(tile.rows, W))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,15 @@ class DeviceScreen(Screen):
     largest changes, without the table of all.
     """
 
-    _held_there: ContenderList | None = None  # from the first tile to the end
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._there: ContenderList | None = None  # to the end
+        if self.live and self.dtype == self._table.dtype:
+            positions, k = len(self._index), self._plan.k
+            room = min(_ROOM + _ROOM_EACH * (k + positions), positions * len(self._table))
+            like = self._index.new_empty(0, dtype=self.dtype)
+            self._there = ContenderList(positions, k, LEADERS, room, LARGE, like)
+            self._tiling(self.dtype)  # waits for the device, which no tile does
 
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
@@ -35,23 +45,19 @@ class DeviceScreen(Screen):
 
     def see(self, tile: Tile, self_scores: Tensor) -> None:
         """Take in the next candidates, whose v·Wv/√d is `self_scores` (m,)."""
-        if self.dtype != tile.rows.dtype:
+        if self._there is None:
             super().see(tile, self_scores)
             return
-        if self._held_there is None:
-            positions, k = len(self._index), self._plan.k
-            room = min(_ROOM + _ROOM_EACH * (k + positions), positions * len(self._table))
-            self._held_there = ContenderList(positions, k, LEADERS, room, LARGE, tile.rows)
         tiles = self._tiling(self.dtype).tiles
         assert isinstance(tiles, NativeTiles)
         allowed = None
         if self._allowed is not None:
-            allowed = self._allowed(tile.number).to(torch.uint8).contiguous()
-        tiles.screen(tile.rows, self_scores, tile.number, allowed, self._held_there)
+            allowed = self._allowed(tile.number, tile.on_host).to(torch.uint8).contiguous()
+        tiles.screen(tile.rows, self_scores, tile.number, allowed, self._there)
 
     def verified(self) -> Pairs:
         """The pairs that may be best, their values from the change itself, in float64."""
-        held, self._held_there = self._held_there, None
+        held, self._there = self._there, None
         if held is not None and not self._take(held):
             for tile in self._table.tiles(self._plan.columns):
                 super().see(
