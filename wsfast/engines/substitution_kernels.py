@@ -161,7 +161,10 @@ class NativeTiles:
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
         own, norm2, size, norm_error2 = self._take("scalars", 4)
-        own[:m] = self_scores
+        if self._kernels.gpu:
+            own = self_scores.to(own.dtype).contiguous()
+        else:  # these kernels read whole blocks
+            own[:m] = self_scores
         candidates = candidates.contiguous()
         self._kernels.launch(
             "centre_rows",

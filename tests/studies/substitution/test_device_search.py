@@ -13,9 +13,11 @@ from parameters import dtypes, weight_fns
 from studies.substitution.cases import KINDS, hard_text, problem
 from studies.substitution.comparing import matches, pairs, same
 from studies.substitution.truth import changes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wsfast import substitution_sensitivity
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
 from wsfast.engines.engine import TORCH
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.draws import Draws
@@ -282,6 +284,38 @@ def test_no_waiting_while_the_vocabulary_is_read(choice):
     with no_waits(X.device):
         for tile in found._table.tiles(96):
             found.see(tile, self_scores_of(tile.rows, W))
+
+
+class _Operations(TorchDispatchMode):
+    """The operations of PyTorch that are more than another view of what is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view and "empty" not in str(func):
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_launches_of_a_tile(monkeypatch):
+    """Two products and five kernels, two of which go together."""
+    X, E, W = problem(7, 6, 400, 4, torch.float32)
+    found, kernels = searched(X, E, W, 5), []
+    launch = compiled.Kernels.launch
+
+    def counted(self, name, *arguments, **named):
+        kernels.append(name)
+        launch(self, name, *arguments, **named)
+
+    monkeypatch.setattr(compiled.Kernels, "launch", counted)
+    tile = next(found._table.tiles(96))
+    own = self_scores_of(tile.rows, W)
+    with _Operations() as operations:
+        found.see(tile, own)
+    assert operations.names == ["mm", "mm"]
+    assert kernels == ["centre_rows", "candidate_attention", "substitution_tile"]
 
 
 def draws_of(engine):
