@@ -275,7 +275,7 @@ struct SubstitutionState {
   // form (the word's own row, dominated pairs) have a negative first number, and their group is
   // not plain. Rows that fill up a group are zeros, and b = 1.
   const T* pairs;
-  const std::uint8_t* plain;  // (m / 4, P)
+  const std::uint8_t* plain;  // (m / 4, P), of the CPU alone
   // Dominated pairs, sorted by position.
   const std::int64_t* dominated_start;  // (P + 1)
   const std::int64_t* dominated_row;    // (K)
