@@ -275,7 +275,7 @@ struct SubstitutionState {
   // form (the word's own row, dominated pairs) have a negative first number, and their group is
   // not plain. Rows that fill up a group are zeros, and b = 1.
   const T* pairs;
-  const std::uint8_t* plain;  // (m / 4, P)
+  const std::uint8_t* plain;  // (m / 4, P), of the CPU alone
   // Dominated pairs, sorted by position.
   const std::int64_t* dominated_start;  // (P + 1)
   const std::int64_t* dominated_row;    // (K)
@@ -322,18 +322,22 @@ struct SubstitutionTile {
 // all but the largest; the error of the own row by scores; its size.
 constexpr std::int64_t kOwnRows = 8;
 
-// Pairs of a tile whose norm may be among the best (CUDA only).
+// Pairs whose norm may be among the best, from tile to tile (CUDA only). A block of candidates has
+// a pair whose norm is no less than a lower bound; those bounds raise the threshold that the upper
+// bound of a pair must reach.
 template <typename T>
 struct ContenderList {
-  std::int64_t positions, candidates, stride;
-  const T* value;       // (P, stride) squares, as SubstitutionTile has them
-  const T* size;        // (stride)
-  const T* norm_error;  // (stride)
-  const T* constant;    // (P)
-  T product_error;
-  const T* threshold;           // (P) what the upper bound of a norm must reach
   const std::uint8_t* allowed;  // (P, candidates), or null: every pair is
   const std::int64_t* number;   // (candidates) rows of the vocabulary
+  std::int64_t first_block;     // so many blocks of candidates came before
+  // So many pairs, and candidates, are among the best beside the best pair of each position.
+  std::int64_t pairs, leaders;
+  // The largest lower bound of each position (P); of the (position, block)s and of the blocks that
+  // share a slot (slots), a power of two. None is below 0.
+  std::int64_t slots;
+  T *surest, *of_pairs, *of_blocks;
+  T* threshold;  // (P)
+  T limit;       // a size that is not below it counts as more pairs than there is room for
   std::int64_t capacity;
   std::int64_t* count;      // (1) pairs so far; those beyond the capacity are only counted
   std::int64_t* position;   // (capacity)

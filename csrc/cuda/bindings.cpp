@@ -83,30 +83,24 @@ void bind_steps(py::module_& m, const std::string& suffix) {
 
 template <typename T>
 void bind_tiles(py::module_& m, const std::string& suffix) {
-  using State = On<Cuda, SubstitutionState<T>>;
-  using Tile = On<Cuda, SubstitutionTile<T>>;
   using List = ContenderList<T>;
+  bind_struct<Cuda>(m, "ContenderList" + suffix, field("allowed", &List::allowed),
+                    field("number", &List::number), field("first_block", &List::first_block),
+                    field("pairs", &List::pairs), field("leaders", &List::leaders),
+                    field("slots", &List::slots), field("surest", &List::surest),
+                    field("of_pairs", &List::of_pairs), field("of_blocks", &List::of_blocks),
+                    field("threshold", &List::threshold), field("limit", &List::limit),
+                    field("capacity", &List::capacity), field("count", &List::count),
+                    field("position", &List::position), field("candidate", &List::candidate),
+                    field("low", &List::low), field("high", &List::high));
   m.def(
       "substitution_tile",
-      [](const State& state, const Tile& tile, Address allowed, Address best_low, Address stream) {
-        Cuda::call("substitution_tile", &cuda::substitution_tile<T>, stream, state, tile,
-                   at<const std::uint8_t>(allowed), at<T>(best_low));
+      [](const On<Cuda, SubstitutionState<T>>& state, const On<Cuda, SubstitutionTile<T>>& tile,
+         const On<Cuda, List>* list, Address stream) {
+        Cuda::call("substitution_tile", &cuda::substitution_tile<T>, stream, state, tile, list);
       },
-      py::arg("state"), py::arg("tile"), py::arg("allowed"), py::arg("best_low"),
-      py::arg(Cuda::where), py::call_guard<py::gil_scoped_release>());
-  bind_fields<Cuda>(
-      m, "keep_contenders" + suffix,
-      [](const List& list, Address stream) {
-        Cuda::call("keep_contenders", &cuda::keep_contenders<T>, stream, list);
-      },
-      field("positions", &List::positions), field("candidates", &List::candidates),
-      field("stride", &List::stride), field("value", &List::value), field("size", &List::size),
-      field("norm_error", &List::norm_error), field("constant", &List::constant),
-      field("product_error", &List::product_error), field("threshold", &List::threshold),
-      field("allowed", &List::allowed), field("number", &List::number),
-      field("capacity", &List::capacity), field("count", &List::count),
-      field("position", &List::position), field("candidate", &List::candidate),
-      field("low", &List::low), field("high", &List::high));
+      py::arg("state"), py::arg("tile"), py::arg("list"), py::arg(Cuda::where),
+      py::call_guard<py::gil_scoped_release>());
 }
 
 template <typename T>

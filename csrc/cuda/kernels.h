@@ -40,14 +40,11 @@ int centre_rows(const CentredRows<T>&, Stream);
 template <typename T>
 int candidate_attention(const SubstitutionState<T>&, const SubstitutionTile<T>&, Stream);
 
-// substitution_norms of the CPU; and, unless null, `best_low` (P, blocks of kTileCandidates): the
-// largest lower bound of the norms of each block of candidates, -inf where `allowed` (P,
-// candidates) admits none of them.
+// substitution_norms of the CPU; and, unless `list` is null, what it holds: bounds of the norms of
+// each block of kTileCandidates, thresholds, contenders.
 template <typename T>
 int substitution_tile(const SubstitutionState<T>&, const SubstitutionTile<T>&,
-                      const std::uint8_t* allowed, T* best_low, Stream);
-template <typename T>
-int keep_contenders(const ContenderList<T>&, Stream);
+                      const ContenderList<T>* list, Stream);
 constexpr std::int64_t kTileCandidates = 64;
 
 const char* error_text(int error);

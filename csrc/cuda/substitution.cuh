@@ -2,8 +2,7 @@
 // (candidate, position), and one for all other rows.
 #pragma once
 
-#include "candidates.cuh"
-#include "norm_bounds.cuh"
+#include "contenders.cuh"
 
 namespace wsfast {
 namespace cuda {
@@ -104,16 +103,9 @@ constexpr int kPair = 4;   // numbers of struct Pair
 template <typename T>
 using OfLane = Pack<kPerLane, T>;  // numbers of its candidates
 template <typename T>
-using Wide = Pack<kWide<T>, T>;
+using OfPair = Pack<kPair, T>;
 template <typename T>
-constexpr int kPacks = kPair / kWide<T>;  // of a pair
-template <typename T>
-constexpr int kGroupPacks = kTilePositions * static_cast<int>(kGroup) * kPacks<T>;
-static_assert(kTileThreads % kGroupPacks<float> == 0 && kTileThreads % kGroupPacks<double> == 0);
-
-struct Either {
-  __device__ __forceinline__ unsigned operator()(unsigned x, unsigned y) const { return x | y; }
-};
+constexpr int kPieces = static_cast<int>(kGroup * sizeof(OfPair<T>)) / 16;  // of a position's group
 
 // Which positions and candidates are a warp's.
 template <typename T>
@@ -153,39 +145,26 @@ __device__ __forceinline__ Squares<T> known_squares(const SubstitutionState<T>& 
 #pragma unroll
   for (int r = 0; r < kWarpPositions; ++r) {
     const Index p = place.position(r), i = in.index[p];
+    bool reaches = tile.threshold == nullptr;
 #pragma unroll
     for (int c = 0; c < kPerLane; ++c) {
-      mine.v_word[r][c] = place.columns[c].get(tile.words, i);
-      mine.square[r][c] = place.columns[c].get(tile.value, p);
-    }
-    if (place.there(r)) mine.live |= 1u << r;
-  }
-  if (tile.threshold == nullptr) return mine;
-  unsigned reached = 0;
-#pragma unroll
-  for (int c = 0; c < kPerLane; ++c) {
-    const Column<T>& column = place.columns[c];
-    const T moved = column.get(own_row_at(tile, 0).norm_error), size = column.get(tile.size),
-            norm_error = root(column.get(tile.norm_error));
-#pragma unroll
-    for (int r = 0; r < kWarpPositions; ++r) {
-      const Index p = place.position(r);
+      const Column<T>& column = place.columns[c];
+      mine.v_word[r][c] = column.get(tile.words, i);
+      mine.square[r][c] = column.get(tile.value, p);
+      if (reaches || !column.there) continue;
       const Reach<T> reach = {in.removed_norm[p], in.constant[p], tile.threshold[p]};
-      if (column.there &&
-          may_reach(reach, in.product_error, mine.square[r][c], moved, size, norm_error) > T(0))
-        reached |= 1u << r;
+      reaches = may_reach(reach, in.product_error, mine.square[r][c],
+                          column.get(own_row_at(tile, 0).norm_error), column.get(tile.size),
+                          root(column.get(tile.norm_error))) > T(0);
     }
+    if (__any_sync(kWholeWarp, reaches && place.there(r))) mine.live |= 1u << r;
   }
-  mine.live &= over_warp(Either{}, reached);
   return mine;
 }
 
 template <typename T>
-__device__ __forceinline__ Pair<T> pair_at(const Wide<T>* packs) {
-  T numbers[kPair];
-#pragma unroll
-  for (int e = 0; e < kPair; ++e) numbers[e] = packs[e / kWide<T>].at[e % kWide<T>];
-  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+__device__ __forceinline__ Pair<T> pair_of(const OfPair<T>& numbers) {
+  return {numbers.at[0], numbers.at[1], numbers.at[2], numbers.at[3]};
 }
 
 template <class G, typename T>
@@ -193,36 +172,34 @@ __device__ __forceinline__ T quotient(const G&, Fraction<T> f) {
   return G::kNormalized ? f.numerator * reciprocal(f.denominator) : f.numerator;
 }
 
-// To `square` what two rows give at one position: where the group is not plain, those of them whose
-// change has this form.
+// To `square` what two rows give at one position, those of them whose change has this form.
 template <class G, typename T>
-__device__ __forceinline__ void add_two(const G& g, const Wide<T>* pairs,
-                                        const RowTerms<T> (&rows)[2][kPerLane], bool plain,
+__device__ __forceinline__ void add_two(const G& g, const OfPair<T>* pairs,
+                                        const RowTerms<T> (&rows)[2][kPerLane],
                                         const T (&v_word)[kPerLane], T (&square)[kPerLane]) {
-  if (plain) {
-    const Pair<T> one = pair_at(pairs), two = pair_at(pairs + kPacks<T>);
+  const Pair<T> two[2] = {pair_of(pairs[0]), pair_of(pairs[1])};
+  if (smaller(two[0].twice_a, two[1].twice_a) >= T(0)) {
 #pragma unroll
     for (int c = 0; c < kPerLane; ++c)
-      square[c] += quotient(g, squared_change(g, one, rows[0][c], v_word[c]) +
-                                   squared_change(g, two, rows[1][c], v_word[c]));
+      square[c] += quotient(g, squared_change(g, two[0], rows[0][c], v_word[c]) +
+                                   squared_change(g, two[1], rows[1][c], v_word[c]));
     return;
   }
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    const Pair<T> pair = pair_at(pairs + k * kPacks<T>);
-    if (pair.twice_a < T(0)) continue;
+    if (two[k].twice_a < T(0)) continue;
 #pragma unroll
     for (int c = 0; c < kPerLane; ++c)
-      square[c] += quotient(g, squared_change(g, pair, rows[k][c], v_word[c]));
+      square[c] += quotient(g, squared_change(g, two[k], rows[k][c], v_word[c]));
   }
 }
 
 // `count` groups of rows, which shared memory is filled with.
 template <class G, typename T>
-__device__ __forceinline__ void add_chunk(const G& g, const OfLane<T>* terms, const Wide<T>* pairs,
-                                          unsigned plain, int count, Squares<T>& mine) {
+__device__ __forceinline__ void add_chunk(const G& g, const OfLane<T>* terms,
+                                          const OfPair<T>* pairs, int count, Squares<T>& mine) {
   terms += threadIdx.x % kWarp;
-  pairs += threadIdx.x / kWarp * (kWarpPositions * kGroup * kPacks<T>);
+  pairs += threadIdx.x / kWarp * (kWarpPositions * kGroup);
 #pragma unroll 1
   for (; count > 0; --count) {
 #pragma unroll
@@ -238,13 +215,11 @@ __device__ __forceinline__ void add_chunk(const G& g, const OfLane<T>* terms, co
 #pragma unroll
       for (int r = 0; r < kWarpPositions; ++r) {
         if (mine.live >> r & 1)
-          add_two(g, pairs + (r * kGroup + k) * kPacks<T>, rows, plain >> r & 1, mine.v_word[r],
-                  mine.square[r]);
+          add_two(g, pairs + r * kGroup + k, rows, mine.v_word[r], mine.square[r]);
       }
     }
     terms += kGroup * kTerms * kWarp;
-    pairs += kGroupPacks<T>;
-    plain >>= kWarpPositions;
+    pairs += kTilePositions * kGroup;
   }
 }
 
@@ -254,16 +229,18 @@ template <class G, typename T>
 __device__ __forceinline__ void fetch_chunk(const G& g, const SubstitutionState<T>& in,
                                             const SubstitutionTile<T>& tile, const Place<T>& place,
                                             Index from, int count, OfLane<T>* terms,
-                                            Wide<T>* pairs) {
-  // Each thread copies pairs of one position.
-  const int packed = threadIdx.x % kGroupPacks<T>, of_position = packed % (kGroup * kPacks<T>);
-  const Index next = place.first + packed / (kGroup * kPacks<T>), P = place.positions;
-  const T* const row = in.pairs + (next < P ? next : P - 1) * (kGroup * kPair);
+                                            OfPair<T>* pairs) {
+  const Index P = place.positions;
 #pragma unroll 1
-  for (int group = threadIdx.x / kGroupPacks<T>; group < count;
-       group += kTileThreads / kGroupPacks<T>)
-    copy_async(pairs + group * kGroupPacks<T> + packed,
-               row + (from + group) * P * (kGroup * kPair) + of_position * kWide<T>, 16);
+  for (int piece = threadIdx.x; piece < count * kTilePositions * kPieces<T>;
+       piece += kTileThreads) {
+    const int group = piece / (kTilePositions * kPieces<T>);
+    const Index next = place.first + piece / kPieces<T> % kTilePositions;
+    const T* const row =
+        in.pairs + ((from + group) * P + (next < P ? next : P - 1)) * kGroup * kPair;
+    copy_async(reinterpret_cast<char*>(pairs) + 16 * piece,
+               reinterpret_cast<const char*>(row) + 16 * (piece % kPieces<T>), 16);
+  }
   close_copies();
 #pragma unroll 1
   for (int k = place.warp; k < count * kGroup; k += kTileWarps) {
@@ -285,13 +262,10 @@ __device__ __forceinline__ void fetch_chunk(const G& g, const SubstitutionState<
 }
 
 template <typename T>
-__device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
-                                               const SubstitutionTile<T>& tile,
-                                               const Place<T>& place, const Squares<T>& mine,
-                                               const std::uint8_t* allowed, T* best_low) {
-  T best[kWarpPositions];
-#pragma unroll
-  for (int r = 0; r < kWarpPositions; ++r) best[r] = -Bits<T>::kHuge;
+__device__ __forceinline__ void see_bounds(const SubstitutionState<T>& in,
+                                           const SubstitutionTile<T>& tile, const Place<T>& place,
+                                           const Squares<T>& mine, const ContenderList<T>& list) {
+  T best[kWarpPositions] = {};
 #pragma unroll
   for (int c = 0; c < kPerLane; ++c) {
     const Column<T>& column = place.columns[c];
@@ -299,8 +273,8 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
 #pragma unroll
     for (int r = 0; r < kWarpPositions; ++r) {
       const Index p = place.position(r);
-      const bool possible =
-          column.there && (allowed == nullptr || allowed[p * tile.candidates + column.at] != 0);
+      const bool possible = column.there && (list.allowed == nullptr ||
+                                             list.allowed[p * tile.candidates + column.at] != 0);
       const T low =
           lower_bound(mine.square[r][c], size + in.constant[p], in.product_error, norm_error);
       best[r] = possible ? larger(best[r], low) : best[r];
@@ -308,39 +282,29 @@ __device__ __forceinline__ void write_best_low(const SubstitutionState<T>& in,
   }
 #pragma unroll
   for (int r = 0; r < kWarpPositions; ++r) {
-    best[r] = over_warp(Larger{}, best[r]);
+    const T low = over_warp(Larger{}, best[r]);
     if (place.lane == 0 && place.there(r))
-      best_low[place.position(r) * gridDim.x + blockIdx.x] = best[r];
+      raise_bounds(list, place.position(r), list.first_block + blockIdx.x, low);
   }
 }
 
 template <class G, typename T>
 __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
     rows_kernel(const G g, const __grid_constant__ SubstitutionState<T> in,
-                const __grid_constant__ SubstitutionTile<T> tile, const std::uint8_t* allowed,
-                T* best_low) {
+                const __grid_constant__ SubstitutionTile<T> tile,
+                const __grid_constant__ ContenderList<T> list) {
   WSFAST_SHARED(OfLane<T>, terms, kChunkRows * kTerms * kWarp);
-  WSFAST_SHARED(Wide<T>, pairs, kChunkGroups * kGroupPacks<T>);
-  WSFAST_SHARED(unsigned, live_of, kTileWarps);
+  WSFAST_SHARED(OfPair<T>, pairs, kChunkRows * kTilePositions);
   const Place<T> place(in, tile);
   Squares<T> mine = known_squares(in, tile, place);
-  if (place.lane == 0) live_of[place.warp] = mine.live;
-  __syncthreads();
-  unsigned live = 0;
-#pragma unroll
-  for (int warp = 0; warp < kTileWarps; ++warp) live |= live_of[warp];
-
+  const bool any = __syncthreads_or(mine.live != 0) != 0;
   const Index groups = (in.n + kGroup - 1) / kGroup;
-  for (Index from = 0; live != 0 && from < groups; from += kChunkGroups) {
-    const int count = static_cast<int>(groups - from < kChunkGroups ? groups - from : kChunkGroups);
+  for (Index from = 0; any && from < groups; from += kChunkGroups) {
+    const int count = static_cast<int>(smaller(groups - from, Index(kChunkGroups)));
     fetch_chunk(g, in, tile, place, from, count, terms, pairs);
-    // Bit by bit, position by position within a group.
-    const int group = place.lane / kWarpPositions, r = place.lane % kWarpPositions;
-    const unsigned plain = __ballot_sync(
-        kWholeWarp, group < count && in.plain[(from + group) * in.positions + place.position(r)]);
     await_copies<0>();
     __syncthreads();
-    if (mine.live != 0) add_chunk(g, terms, pairs, plain, count, mine);
+    if (mine.live != 0) add_chunk(g, terms, pairs, count, mine);
     __syncthreads();
   }
 
@@ -351,24 +315,27 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
       if (mine.live >> r & 1)
         place.columns[c].put(tile.value, place.position(r), mine.square[r][c]);
   }
-  if (best_low != nullptr) write_best_low(in, tile, place, mine, allowed, best_low);
+  if (list.surest != nullptr) see_bounds(in, tile, place, mine, list);
 }
 
 }  // namespace
 
 template <typename T>
 int substitution_tile(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
-                      const std::uint8_t* allowed, T* best_low, Stream stream) {
+                      const ContenderList<T>* list, Stream stream) {
   if (in.positions == 0 || tile.candidates == 0) return cudaSuccess;
-  return with_given_weight_fn(in.weight_fn, [&](const auto& g) {
+  const int error = with_given_weight_fn(in.weight_fn, [&](const auto& g) {
     using G = std::decay_t<decltype(g)>;
-    const int error = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
+    const int first = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
                              kRowThreads, 0, stream, g, in, tile);
-    if (error != cudaSuccess) return error;
+    if (first != cudaSuccess) return first;
     const dim3 grid(blocks_of(tile.candidates, kTileCandidates),
                     blocks_of(in.positions, kTilePositions));
-    return launch(rows_kernel<G, T>, grid, kTileThreads, 0, stream, g, in, tile, allowed, best_low);
+    return launch(rows_kernel<G, T>, grid, kTileThreads, 0, stream, g, in, tile,
+                  list == nullptr ? ContenderList<T>{} : *list);
   });
+  if (error != cudaSuccess || list == nullptr) return error;
+  return keep_contenders(in, tile, *list, stream);
 }
 
 }  // namespace cuda

@@ -1,5 +1,4 @@
 #include "candidate_attention.cuh"
-#include "contenders.cuh"
 #include "substitution.cuh"
 
 namespace wsfast {
@@ -9,8 +8,7 @@ template int centre_rows(const CentredRows<double>&, Stream);
 template int candidate_attention(const SubstitutionState<double>&, const SubstitutionTile<double>&,
                                  Stream);
 template int substitution_tile(const SubstitutionState<double>&, const SubstitutionTile<double>&,
-                               const std::uint8_t*, double*, Stream);
-template int keep_contenders(const ContenderList<double>&, Stream);
+                               const ContenderList<double>*, Stream);
 
 }  // namespace cuda
 }  // namespace wsfast

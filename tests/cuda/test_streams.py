@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wsfast.attention.weight_fn import WeightFn
 from wsfast.engines.features import attention_statistics_, fused_features
-from wsfast.engines.substitution_kernels import NativeTiles, Workspace
+from wsfast.engines.substitution_kernels import ContenderList, NativeTiles, Workspace
 from wsfast.search.ascent import Limits, Point, ascend_unattended, explore
 from wsfast.studies.substitution.screen import self_scores_of
 
@@ -92,8 +92,9 @@ def test_substitution_on_a_stream(text, changes, dtype):
     def run(rows):
         tiles = NativeTiles(state, 90, Workspace(X.device))
         plain = [x.clone() for x in tiles.squares(rows, own)]
-        screened, low = tiles.screened(rows, own, rows.new_zeros(40), None)
-        return [*plain, *screened, low]
+        held = ContenderList(40, 3, 8, 3600, 1e12, rows)
+        screened = tiles.screen(rows, own, torch.arange(90, device=rows.device), None, held)
+        return [*plain, *screened, held.surest, held.threshold, held.count]
 
     check_stream(run, E)
 

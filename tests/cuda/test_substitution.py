@@ -6,12 +6,17 @@ import dataclasses
 
 import pytest
 import torch
+from cuda.waits import no_waits
 from parameters import both_ends, dtypes, weight_fns
 from studies.substitution.cases import KINDS, hard_text, random_case
 from studies.substitution.comparing import ARRAYS, matches, same
 from studies.substitution.truth import ACCURACY, changes, error
 
 from wsfast import self_scores, substitution_sensitivity
+from wsfast.studies.substitution import search as search_of
+from wsfast.studies.substitution.device_screen import DeviceScreen
+from wsfast.studies.substitution.screen import self_scores_of
+from wsfast.studies.substitution.table import CandidateTable
 
 SIZES = [(1, 1), (1, 4), (2, 3), (4, 8), (5, 17), (9, 6)]
 
@@ -117,6 +122,42 @@ def test_batch_draws_masks_and_choices(device, on_cpu, dtype):
         )
         expected = on_cpu(substitution_sensitivity, X, E, W, **options)
         same(moved(got, "cpu"), expected, rtol=1e-6)
+
+
+@dtypes
+@pytest.mark.parametrize("choice", ["all", "some", "mask", "own"])
+def test_no_tile_waits_for_the_device(monkeypatch, device, dtype, choice):
+    """Neither what reads the vocabulary nor what looks at it."""
+    seen = []
+
+    def without_waits(function):
+        def run(*given):
+            seen.append(function)
+            with no_waits(device):
+                return function(*given)
+
+        return run
+
+    def tiles(table, rows):
+        of_table = read(table, rows)
+        return iter(without_waits(lambda: next(of_table, None)), None)
+
+    read = CandidateTable.tiles
+    monkeypatch.setattr(CandidateTable, "tiles", tiles)
+    monkeypatch.setattr(DeviceScreen, "see", without_waits(DeviceScreen.see))
+    monkeypatch.setattr(search_of, "self_scores_of", without_waits(self_scores_of))
+    monkeypatch.setattr(search_of, "_columns", lambda *given: 96)
+    X, E = torch.randn(2, 7, 6, dtype=dtype), torch.randn(400, 6, dtype=dtype)
+    W = torch.randn(2, 6, 6, dtype=dtype)
+    options = {
+        "all": {},
+        "some": {"candidates": [*range(3, 400, 2)], "top_k": 40},
+        "mask": {"candidates": torch.rand(7, 400, device=device) > 0.5},
+        "own": {"own": [*range(7)]},
+    }[choice]
+    X = X[0] if choice == "own" else X
+    substitution_sensitivity(X.to(device), E.to(device), W.to(device), backend="native", **options)
+    assert len(seen) >= 3 * (1 + 2 + 2)  # tiles, their scores under two W, at least two searches
 
 
 @pytest.mark.needs("cuda", "native")

@@ -13,7 +13,7 @@ from studies.substitution.cases import KINDS, hard_text
 from studies.substitution.kernels import agree, own_scores, state_of
 
 from wsfast.attention.substitution import Squares
-from wsfast.engines.substitution_kernels import NativeTiles, PairList, Workspace
+from wsfast.engines.substitution_kernels import ContenderList, NativeTiles, Workspace
 
 pytestmark = [
     pytest.mark.deep,
@@ -179,29 +179,79 @@ def bounds(state, found: Squares):
     return low, (value + slack).clamp(min=0).sqrt() + norm_error
 
 
+def screened(state, E, W, allowed, into, number=None):
+    """A tile alone that is screened, in memory of its own."""
+    tiles = NativeTiles(state, len(E), Workspace(CPU))
+    number = torch.arange(len(E)) if number is None else number
+    return tiles.screen(E, own_scores(E, W.to(E.dtype)), number, allowed, into)
+
+
 @weight_fns
 @dtypes
 @pytest.mark.parametrize("choice", [False, True])
 def test_bounds_of_blocks(order, weight_fn, normalize, dtype, choice):
-    """The largest lower bound of each block; of those admitted, where not all are."""
+    """The largest lower bounds of blocks; of those admitted, where not all are."""
     state, W = text(37, 6, weight_fn, normalize, dtype)
-    none = torch.full((37,), -torch.inf, dtype=dtype)
+    k, leaders = 3, 2
+    into = ContenderList(37, k, leaders, 37 * 200, 1e12, state.full)
+    wanted = torch.zeros(37, 0, dtype=torch.float64)
     for count in (1, 64, 130):
         E = random_text(count, 6, count)[0].to(dtype)
         allowed = (torch.rand(37, count) > 0.5).to(torch.uint8) if choice else None
         if choice:
             allowed[3] = 0
-        tiles = NativeTiles(state, count, Workspace(CPU))
-        found, got = tiles.screened(E, own_scores(E, W.to(dtype)), none, allowed)
-        low, high = bounds(state, found)
+        low, high = bounds(state, screened(state, E, W, allowed, into))
         if choice:
-            low = low.masked_fill(allowed == 0, -torch.inf)
-        wanted = torch.stack([part.amax(1) for part in low.split(BLOCK, 1)], 1)
-        size = torch.stack([part.amax(1) for part in high.split(BLOCK, 1)], 1)
-        assert got.shape == wanted.shape
-        assert not choice or bool((got[3] == -torch.inf).all())
-        assert bool((got.double() <= wanted).all())
-        assert bool((got.double() >= wanted - MARGIN[dtype] * size).all())
+            low = low.masked_fill(allowed == 0, 0)
+        blocks = [part.amax(1).clamp(min=0) for part in low.split(BLOCK, 1)]
+        wanted = torch.cat([wanted, torch.stack(blocks, 1)], 1)
+        limit = MARGIN[dtype] * float(high.max())
+        of_candidates = wanted.amax(0)
+        for got, exact in (
+            (into.surest, wanted.amax(1)),
+            (into.of_blocks[: len(of_candidates)], of_candidates),
+        ):
+            assert bool((got.double() <= exact).all())
+            assert bool((got.double() >= exact - limit).all())
+        assert not bool(into.of_blocks[len(of_candidates) :].any())
+        assert not choice or float(into.surest[3]) == 0
+        # Each pair of a position and a block is in one slot, and few of them share it.
+        sums = into.of_pairs.sort(descending=True).values
+        exact = wanted.flatten().sort(descending=True).values
+        assert bool((sums[: len(exact)].double() <= exact[: len(sums)]).all())
+        assert int((sums > 0).sum()) >= 0.5 * min(len(sums), int((exact > limit).sum()))
+        # The thresholds that follow.
+        of_all = min(sums[k - 1], into.of_blocks.topk(leaders).values[-1])
+        expected = into.surest.clamp(max=of_all) * (1 - 1e-6)
+        torch.testing.assert_close(into.threshold, expected, rtol=3e-7, atol=0)
+    assert into.blocks == 5
+
+
+@dtypes
+@pytest.mark.parametrize("k", [1, 64, 65, 100, 1000])
+def test_the_kth_of_all(dtype, k):
+    """However many pairs are wanted: what so many slots reach, 0 where fewer do."""
+    state, W = text(37, 6, "softmax", True, dtype)
+    into = ContenderList(37, k, 1, 37 * 600, 1e12, state.full)
+    slots = len(into.of_pairs)
+    assert slots >= max(256, 4 * k)
+    for seed in range(2):
+        screened(state, random_text(600, 6, seed)[0].to(dtype), W, None, into)
+    of_all = min(into.of_pairs.topk(k).values[-1], into.of_blocks.max())
+    assert (float(of_all) > 0) == (k < 700)
+    expected = into.surest.clamp(max=of_all) * (1 - 1e-6)
+    torch.testing.assert_close(into.threshold, expected, rtol=3e-7, atol=0)
+
+
+@dtypes
+def test_sizes_beyond_the_limit_leave_no_room(dtype):
+    state, W = text(5, 6, "softmax", True, dtype)
+    E = random_text(70, 6, 8)[0].to(dtype)
+    for value in (1e9, math.inf, math.nan):
+        E[66, 2] = value
+        into = ContenderList(5, 1, 1, 5 * 70, 1e12, state.full)
+        screened(state, E, W, None, into)
+        assert int(into.count) > 5 * 70
 
 
 @weight_fns
@@ -210,47 +260,38 @@ def test_bounds_of_blocks(order, weight_fn, normalize, dtype, choice):
 def test_pairs_that_may_reach_a_threshold(order, weight_fn, normalize, dtype, choice):
     state, W = text(37, 6, weight_fn, normalize, dtype)
     E = random_text(90, 6, 8)[0].to(dtype)
-    tiles, found = squares(state, E, W)
-    low, high = bounds(state, found)
+    low, high = bounds(state, squares(state, E, W)[1])
     allowed = (torch.rand(37, 90) > 0.5).to(torch.uint8) if choice else None
     admitted = torch.ones(37, 90, dtype=torch.bool) if allowed is None else allowed > 0
     number = torch.randperm(1000)[:90]
     place = {int(v): c for c, v in enumerate(number)}
-    threshold = high.quantile(0.8, dim=1) * torch.linspace(0.5, 1.5, 37)
-    threshold[5] = -torch.inf
-    # Those that reach it, and those that rounding may bring there: 1e-6 of what was asked for.
-    must = admitted & (high >= threshold[:, None])
-    may = admitted & (high >= threshold[:, None] * (1 - 1e-5))
-    assert 0 < int(must.sum()) < int(admitted.sum())
     for room in (0, 7, 37 * 90):
-        pairs = PairList(
-            count=torch.zeros(1, dtype=torch.int64),
-            position=torch.full((room,), -1),
-            candidate=torch.full((room,), -1),
-            low=torch.full((room,), math.nan, dtype=dtype),
-            high=torch.full((room,), math.nan, dtype=dtype),
-        )
-        tiles.keep(found, number, threshold.to(dtype), allowed, pairs)
-        count = int(pairs.count)
-        assert int(must.sum()) <= count <= int(may.sum())
+        into = ContenderList(37, 5, 1, room, 1e12, state.full)
+        into.position.fill_(-1)
+        screened(state, E, W, allowed, into, number)
+        # Those that reach it, and those that rounding may bring there: 1e-6 of what was asked for.
+        threshold = into.threshold.double()[:, None]
+        must = admitted & (high >= threshold)
+        may = admitted & (high >= threshold * (1 - 1e-5))
+        count = int(into.count)
+        assert 0 < int(must.sum()) <= count <= int(may.sum()) < int(admitted.sum())
         held = min(count, room)
-        assert bool((pairs.position[held:] == -1).all())
-        p = pairs.position[:held]
-        c = torch.tensor([place[int(v)] for v in pairs.candidate[:held]], dtype=torch.int64)
+        assert bool((into.position[held:] == -1).all())
+        p = into.position[:held]
+        c = torch.tensor([place[int(v)] for v in into.candidate[:held]], dtype=torch.int64)
         taken = torch.zeros(37, 90, dtype=torch.int64)
         taken.index_put_((p, c), torch.ones(held, dtype=torch.int64), accumulate=True)
         assert int(taken.max()) <= 1
         assert not bool((taken.bool() & ~may).any())
         if held == count:
             assert not bool((must & (taken == 0)).any())
-        got_low, got_high = pairs.low[:held].double(), pairs.high[:held].double()
+        got_low, got_high = into.low[:held].double(), into.high[:held].double()
         assert bool((got_low <= low[p, c]).all())
         assert bool((got_low >= low[p, c] - MARGIN[dtype] * high[p, c]).all())
         assert bool((got_high >= high[p, c]).all())
         assert bool((got_high <= high[p, c] * (1 + MARGIN[dtype])).all())
         # The next tile goes on where this one ended.
         if room > 2 * count:
-            tiles.keep(found, number, threshold.to(dtype), allowed, pairs)
-            assert int(pairs.count) == 2 * count
-            again = pairs.position[count : 2 * count].sort().values
-            assert torch.equal(again, p.sort().values)
+            screened(state, E, W, allowed, into, number)
+            assert int(into.count) >= count + int(must.sum()) // 2
+            assert torch.equal(into.position[:held], p)

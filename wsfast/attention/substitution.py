@@ -87,18 +87,15 @@ def prepare(
     """
     core = rows.core
     fn, (n, d) = core.weight_fn, core.values.shape
-    indices, made = [], []
+    indices, made, before = [], [], 0
     for some in states:
         indices.append(some.index)
-        made.append(_pairs(rows, some, dtype))
+        made.append(_pairs(rows, some, before, dtype))
+        before += len(some.index)
     index = torch.cat(indices)
     a, b, cross, removal2, gain, constant, removed_norm, position, row, dominated = (
         torch.cat(column) for column in zip(*made, strict=True)
     )
-    offsets = torch.tensor([0, *(len(part[0]) for part in made[:-1])], device="cpu").cumsum(0)
-    counts = torch.tensor([len(part[7]) for part in made], device="cpu")
-    position = position + offsets.repeat_interleave(counts).to(position.device)
-    starts = torch.bincount(position, minlength=len(index)).cumsum(0)
     apart = torch.zeros(n, dtype=torch.bool, device=index.device)
     apart[row] = True
     top, top_score, rest = rows.statistics
@@ -110,6 +107,9 @@ def prepare(
         weight = fn.value(top_score)
         full = weight + rest
         top_share, rest_share = weight / full, rest / full
+    lengths = (_longest(each) for each in (rows.words, rows.phi, core.queries, core.keys))
+    sizes = [rows.shift.norm(), full.abs().max(), *lengths]
+    shift, highest, radius, phi_radius, query, key = torch.stack(sizes).tolist()
     unit = torch.finfo(dtype).eps / 2
     state = SubstitutionState(
         weight_fn=fn,
@@ -136,7 +136,9 @@ def prepare(
         b=b,
         cross=cross,
         removal2=removal2,
-        dominated_start=torch.cat([starts.new_zeros(1), starts]),
+        dominated_start=torch.searchsorted(
+            position, torch.arange(len(index) + 1, device=index.device)
+        ),
         dominated_position=position,
         dominated_row=row,
         dominated=dominated,
@@ -144,25 +146,29 @@ def prepare(
         mean_rows=torch.cat([rows.words, rows.phi[index]]) @ rows.words.mT,
         constant=constant,
         removed_norm=removed_norm,
-        shift_norm=float(rows.shift.norm()),
-        radius=_longest(rows.words),
-        phi_radius=_longest(rows.phi),
+        shift_norm=shift,
+        radius=radius,
+        phi_radius=phi_radius,
         # Of a product of length d, in the worst case; sums of n terms; a few roundings more.
-        score_error=(d + 16) * unit * _longest(core.queries),
-        key_error=(d + 16) * unit * _longest(core.keys),
+        score_error=(d + 16) * unit * query,
+        key_error=(d + 16) * unit * key,
         own_error=(2 * d + 16) * unit * norm_bound * d**-0.5,
-        score_offset=4 * unit * float(full.abs().max()) if fn.exponential else 0.0,
+        score_offset=4 * unit * highest if fn.exponential else 0.0,
         product_error=2 * (d + n + 64) * unit,
     )
     return replace(state, **reals(state, dtype))
 
 
-def _longest(rows: Tensor) -> float:
-    return float(rows.norm(dim=-1).max())
+def _longest(rows: Tensor) -> Tensor:
+    lengths: Tensor = rows.norm(dim=-1)
+    return lengths.max()
 
 
-def _pairs(rows: Rows, state: PositionState, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Pairs of the positions of `state`, in `dtype`, and dominated pairs in float64."""
+def _pairs(rows: Rows, state: PositionState, before: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Pairs of the positions of `state`, in `dtype`, and dominated pairs in float64.
+
+    Their positions are counted after `before` others.
+    """
     i = state.index
     fn = state.weight_fn
     radius = _longest(rows.words)
@@ -199,7 +205,7 @@ def _pairs(rows: Rows, state: PositionState, dtype: torch.dtype) -> tuple[Tensor
         gain.amax(0),
         (reach * torch.where(common_form, gain, 1.0)).square().sum(-1),
         (removal2 * gain.square()).masked_fill(~common_form, 0.0).sum(-1).sqrt(),
-        position,
+        before + position,
         row,
         dominated,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,15 +32,45 @@ class Workspace:
         return flat[:size].view(rows, columns)
 
 
-@dataclass(frozen=True)
-class PairList:
-    """Pairs (position, candidate) with the bounds of their norms, and room for more."""
+class ContenderList:
+    """Pairs (position, candidate) that may be among the best, and what tells them, on the device.
 
-    count: Tensor  # (1,) int64: pairs so far, also those that found no room
-    position: Tensor  # (room,) int64
-    candidate: Tensor  # (room,) int64, rows of the vocabulary
-    low: Tensor  # (room,)
-    high: Tensor  # (room,)
+    Each block of candidates of a tile has a pair whose norm is no less than a bound, and raises by
+    it what the pairs of its position, of a slot of pairs and of a slot of candidates reach for
+    sure. Slots have no pair, or no candidate, in common: the k-th largest is one of the k-th best.
+
+    Parameters
+    ----------
+    positions : int
+    k : int
+        Pairs that are wanted beside the best of each position.
+    leaders : int
+        Candidates whose best pairs are wanted as well.
+    room : int
+        Pairs that there is room for.
+    limit : float
+        Sizes from here on count as more pairs than that.
+    like : Tensor
+        On the device and in the dtype of the kernels.
+    """
+
+    def __init__(
+        self, positions: int, k: int, leaders: int, room: int, limit: float, like: Tensor
+    ) -> None:
+        slots = 1 << max(8, (4 * max(k, leaders) - 1).bit_length())
+        self.wanted = {"pairs": k, "leaders": leaders, "slots": slots, "limit": limit}
+        self.blocks = 0  # of the tiles seen
+        self.surest, self.threshold = (like.new_zeros(positions) for _ in range(2))
+        self.of_pairs, self.of_blocks = (like.new_zeros(slots) for _ in range(2))
+        self.count = like.new_zeros(1, dtype=torch.int64)  # also those that found no room
+        self.position, self.candidate = (like.new_empty(room, dtype=torch.int64) for _ in range(2))
+        self.low, self.high = (like.new_empty(room) for _ in range(2))  # bounds of the norm
+
+    def arguments(self, candidates: int) -> dict[str, float]:
+        """What the kernels are given for the next tile of so many."""
+        before, self.blocks = self.blocks, self.blocks - -candidates // _BLOCK
+        held = {name: x.data_ptr() for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return {**self.wanted, **held, "first_block": before, "capacity": len(self.position)}
 
 
 class NativeTiles:
@@ -96,67 +126,45 @@ class NativeTiles:
 
         Where the norm surely is below `threshold` (P,), the square may be any smaller number.
         """
-        return self._evaluate(candidates, self_scores, threshold, None, None)
+        if threshold is not None:  # rounded towards more work; ties reach it as well
+            threshold = (threshold * (1 - 1e-6)).to(candidates.dtype).contiguous()
+        return self._evaluate(candidates, self_scores, threshold, None)
 
-    def screened(
-        self, candidates: Tensor, self_scores: Tensor, threshold: Tensor, allowed: Tensor | None
-    ) -> tuple[Squares, Tensor]:
-        """The same by CUDA kernels, and a lower bound (P, blocks) for each block of candidates.
-
-        Some pair of the block has a norm of at least that, among those that `allowed` (P, m) uint8
-        admits; where there is none the bound is -inf.
-        """
-        blocks = (len(candidates) + _BLOCK - 1) // _BLOCK
-        low = candidates.new_empty(len(self._state.index), blocks)
-        return self._evaluate(candidates, self_scores, threshold, allowed, low), low
-
-    def keep(
+    def screen(
         self,
-        squares: Squares,
+        candidates: Tensor,
+        self_scores: Tensor,
         number: Tensor,
-        threshold: Tensor,
         allowed: Tensor | None,
-        pairs: PairList,
-    ) -> None:
-        """Add to `pairs` those of the last tile whose upper bound reaches `threshold` (P,).
+        into: ContenderList,
+    ) -> Squares:
+        """The same by CUDA kernels, which raise the thresholds and add to the contenders.
 
-        By CUDA kernels; `number` (m,) are the candidates' rows of the vocabulary.
+        `number` (m,) are the candidates' rows of the vocabulary; only pairs count that `allowed`
+        (P, m) uint8 admits.
         """
-        state = self._state
-        threshold = _towards_more(threshold, state.stack.dtype)
-        self._kernels.launch(
-            "keep_contenders",
-            dtype=state.stack.dtype,
-            positions=len(state.index),
-            candidates=len(number),
-            stride=self._stride,
-            value=squares.value.data_ptr(),
-            size=squares.size.data_ptr(),
-            norm_error=squares.norm_error2.data_ptr(),
-            constant=self._held["constant"].data_ptr(),
-            product_error=state.product_error,
-            threshold=threshold.data_ptr(),
-            allowed=0 if allowed is None else allowed.data_ptr(),
+        given = self._kernels.struct("ContenderList", self._state.stack.dtype)(
+            **into.arguments(len(candidates)),
             number=number.data_ptr(),
-            capacity=len(pairs.position),
-            **{name: array.data_ptr() for name, array in vars(pairs).items()},
+            allowed=0 if allowed is None else allowed.data_ptr(),
         )
+        return self._evaluate(candidates, self_scores, into.threshold, given)
 
     def _evaluate(
         self,
         candidates: Tensor,
         self_scores: Tensor,
         threshold: Tensor | None,
-        allowed: Tensor | None,
-        best_low: Tensor | None,
+        contenders: Any,
     ) -> Squares:
-        if threshold is not None:
-            threshold = _towards_more(threshold, candidates.dtype)
         state, m, n = self._state, len(candidates), self._state.n
         positions, d = len(state.index), candidates.shape[1]
         centred = self._take("centred", self._columns, d)[:m]
         own, norm2, size, norm_error2 = self._take("scalars", 4)
-        own[:m] = self_scores
+        if self._kernels.gpu:
+            own = self_scores.to(own.dtype).contiguous()
+        else:  # these kernels read whole blocks
+            own[:m] = self_scores
         candidates = candidates.contiguous()
         self._kernels.launch(
             "centre_rows",
@@ -195,8 +203,7 @@ class NativeTiles:
         self._kernels.launch("candidate_attention", self._given, tile)
         torch.mm(state.mean_rows, keys[:, :m], out=mean_products[:, :m])
         if self._kernels.gpu:
-            may, low = (0 if array is None else array.data_ptr() for array in (allowed, best_low))
-            self._kernels.launch("substitution_tile", self._given, tile, may, low)
+            self._kernels.launch("substitution_tile", self._given, tile, contenders)
         else:
             self._kernels.launch("substitution_norms", self._given, tile)
         return Squares(value[:, :m], size[:m], norm_error2[:m])
@@ -204,11 +211,6 @@ class NativeTiles:
     def _take(self, name: str, rows: int, columns: int = 0) -> Tensor:
         dtype = self._state.stack.dtype
         return self._workspace.take(name, rows, columns or self._stride, dtype)
-
-
-def _towards_more(threshold: Tensor, dtype: torch.dtype) -> Tensor:
-    """The threshold in the kernels' dtype, rounded towards more work; ties reach it as well."""
-    return (threshold * (1 - 1e-6)).to(dtype).contiguous()
 
 
 def _grouped(state: SubstitutionState) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,8 @@ from torch import Tensor
 from wsfast.attention.substitution import PAIR_ARRAYS as PAIR_ARRAYS
 from wsfast.attention.substitution import Squares as Squares
 from wsfast.engines.engine import Tiles
+from wsfast.engines.substitution_kernels import ContenderList as ContenderList
 from wsfast.engines.substitution_kernels import NativeTiles as NativeTiles
-from wsfast.engines.substitution_kernels import PairList as PairList
 from wsfast.engines.substitution_kernels import Workspace as Workspace
 from wsfast.maps.attention_text import AttentionText
 from wsfast.maps.feature_map import PreparedText

@@ -85,25 +85,6 @@ struct Bounds {
 template <typename T>
 constexpr double kMargin = sizeof(T) == 4 ? 4e-6 : 4e-14;
 
-template <typename T>
-void compare_best_low(const SubstitutionState<T>& state, const Tile<T>& tile,
-                      const std::vector<std::uint8_t>& allowed, const std::vector<T>& best_low) {
-  const std::int64_t blocks = (tile.m + kBlock - 1) / kBlock;
-  for (std::int64_t p = 0; p < tile.positions; ++p)
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      double want = -std::numeric_limits<double>::infinity(), size = 1;
-      for (std::int64_t v = block * kBlock; v < std::min(tile.m, (block + 1) * kBlock); ++v) {
-        if (!allowed.empty() && !allowed[p * tile.m + v]) continue;
-        const Bounds<T> bounds(state, tile, p, v);
-        want = std::max(want, bounds.low), size = std::max(size, bounds.high);
-      }
-      const double got = best_low[p * blocks + block];
-      near("the largest lower bound", got, want, kMargin<T>, size);
-      check(got <= want, "a lower bound is too high");
-    }
-  remember(best_low);
-}
-
 // Of each block of candidates, at each position, all rows are added or none.
 template <typename T>
 void check_left_out(const Tile<T>& tile, const Tile<T>& all, const Tile<T>& none) {
@@ -119,43 +100,103 @@ void check_left_out(const Tile<T>& tile, const Tile<T>& all, const Tile<T>& none
   remember(tile.value);
 }
 
+// The list of a tile, and what it was given.
 template <typename T>
-void contenders(const SubstitutionState<T>& state, const Tile<T>& tile,
-                const std::vector<T>& threshold, const std::vector<std::uint8_t>& allowed,
-                std::int64_t capacity) {
-  const std::int64_t m = tile.m, P = tile.positions;
-  std::vector<std::int64_t> number(m), position = poisoned<std::int64_t>(capacity),
-                                       candidate = position, count(1, 0);
-  for (std::int64_t v = 0; v < m; ++v) number[v] = 1000 - 3 * v;
-  std::vector<T> low = poisoned<T>(capacity), high = low;
-  launched(cuda::keep_contenders<T>(
-      {P, m, tile.stride, tile.value.data(), tile.size.data(), tile.blur.data(), state.constant,
-       state.product_error, threshold.data(), allowed.empty() ? nullptr : allowed.data(),
-       number.data(), capacity, count.data(), position.data(), candidate.data(), low.data(),
-       high.data()},
-      nullptr));
-  std::vector<int> listed(P * m);
-  for (std::int64_t k = 0; k < std::min(count[0], capacity); ++k) {
-    const std::int64_t p = position[k], v = (1000 - candidate[k]) / 3;
-    check(p >= 0 && p < P && v >= 0 && v < m && candidate[k] == number[v], "a pair of none");
-    check(!listed[p * m + v]++, "a pair is listed twice");
-    const Bounds<T> bounds(state, tile, p, v);
-    check(low[k] <= bounds.low && bounds.high <= high[k], "the bounds of a pair are too narrow");
-    check(high[k] <= bounds.high * (1 + kMargin<T>), "the upper bound of a pair is too high");
-    check(high[k] >= threshold[p], "a pair below the threshold is listed");
+struct List {
+  static constexpr std::int64_t kSlots = 16;
+  const Tile<T>& tile;
+  const std::vector<std::uint8_t>& allowed;
+  std::vector<std::int64_t> number, position, candidate, count;
+  std::vector<T> surest, of_pairs, of_blocks, threshold, low, high;
+
+  List(const Tile<T>& tile_, const std::vector<std::uint8_t>& allowed_, std::int64_t capacity)
+      : tile(tile_),
+        allowed(allowed_),
+        number(tile.m),
+        position(poisoned<std::int64_t>(capacity)),
+        candidate(position),
+        count(1),
+        surest(tile.positions),
+        of_pairs(kSlots),
+        of_blocks(kSlots),
+        threshold(poisoned<T>(tile.positions)),
+        low(poisoned<T>(capacity)),
+        high(low) {
+    for (std::int64_t v = 0; v < tile.m; ++v) number[v] = 1000 - 3 * v;
   }
-  std::int64_t least = 0, most = 0;
-  for (std::int64_t k = 0; k < P * m; ++k) {
-    const bool counts = allowed.empty() || allowed[k] != 0;
-    const double high_of = Bounds<T>(state, tile, k / m, k % m).high;
-    const bool must = counts && high_of >= threshold[k / m];
-    least += must, most += counts && high_of * (1 + kMargin<T>) >= threshold[k / m];
-    check(counts || !listed[k], "a pair that is not allowed is listed");
-    check(listed[k] || !must || count[0] > capacity, "a pair is lost");
+  ContenderList<T> view(std::int64_t pairs) {
+    return {allowed.empty() ? nullptr : allowed.data(),
+            number.data(),
+            5,
+            pairs,
+            1,
+            kSlots,
+            surest.data(),
+            of_pairs.data(),
+            of_blocks.data(),
+            threshold.data(),
+            std::numeric_limits<T>::max(),
+            static_cast<std::int64_t>(low.size()),
+            count.data(),
+            position.data(),
+            candidate.data(),
+            low.data(),
+            high.data()};
   }
-  check(least <= count[0] && count[0] <= most, "the number of pairs is wrong");
-  remember(count);
-}
+  bool admits(std::int64_t k) const { return allowed.empty() || allowed[k] != 0; }
+
+  // The largest lower bounds, and the thresholds that they give.
+  void check_bounds(const SubstitutionState<T>& state, std::int64_t pairs) const {
+    std::vector<double> of_blocks_want(kSlots);
+    for (std::int64_t p = 0; p < tile.positions; ++p) {
+      double want = 0, size = 1;
+      for (std::int64_t v = 0; v < tile.m; ++v) {
+        if (!admits(p * tile.m + v)) continue;
+        const Bounds<T> bounds(state, tile, p, v);
+        double& of_block = of_blocks_want[(5 + v / kBlock) % kSlots];
+        want = std::max(want, bounds.low), size = std::max(size, bounds.high);
+        of_block = std::max(of_block, bounds.low);
+      }
+      near("the largest lower bound", surest[p], want, kMargin<T>, size);
+      check(surest[p] <= want, "a lower bound is too high");
+    }
+    for (std::int64_t k = 0; k < kSlots; ++k)
+      check(of_blocks[k] <= of_blocks_want[k], "a lower bound of a block is too high");
+    std::vector<T> sorted = of_pairs;
+    std::sort(sorted.rbegin(), sorted.rend());
+    const T last =
+        std::min(sorted[pairs - 1], *std::max_element(of_blocks.begin(), of_blocks.end()));
+    for (std::int64_t p = 0; p < tile.positions; ++p)
+      near("threshold", threshold[p], std::min(surest[p], last) * (1 - 1e-6), 4 * kEps<T>,
+           surest[p]);
+    remember(surest), remember(of_pairs), remember(of_blocks), remember(threshold);
+  }
+
+  void check_pairs(const SubstitutionState<T>& state) const {
+    const std::int64_t m = tile.m, P = tile.positions,
+                       capacity = static_cast<std::int64_t>(low.size());
+    std::vector<int> listed(P * m);
+    for (std::int64_t k = 0; k < std::min(count[0], capacity); ++k) {
+      const std::int64_t p = position[k], v = (1000 - candidate[k]) / 3;
+      check(p >= 0 && p < P && v >= 0 && v < m && candidate[k] == number[v], "a pair of none");
+      check(!listed[p * m + v]++, "a pair is listed twice");
+      const Bounds<T> bounds(state, tile, p, v);
+      check(low[k] <= bounds.low && bounds.high <= high[k], "the bounds of a pair are too narrow");
+      check(high[k] <= bounds.high * (1 + kMargin<T>), "the upper bound of a pair is too high");
+      check(high[k] >= threshold[p], "a pair below the threshold is listed");
+    }
+    std::int64_t least = 0, most = 0;
+    for (std::int64_t k = 0; k < P * m; ++k) {
+      const double high_of = Bounds<T>(state, tile, k / m, k % m).high;
+      const bool must = admits(k) && high_of >= threshold[k / m];
+      least += must, most += admits(k) && high_of * (1 + kMargin<T>) >= threshold[k / m];
+      check(admits(k) || !listed[k], "a pair that is not allowed is listed");
+      check(listed[k] || !must || count[0] > capacity, "a pair is lost");
+    }
+    check(least <= count[0] && count[0] <= most, "the number of pairs is wrong");
+    remember(count);
+  }
+};
 
 template <typename T>
 void one(WeightFn fn, std::int64_t n, std::int64_t P, std::int64_t m, double score_size) {
@@ -180,10 +221,9 @@ void one(WeightFn fn, std::int64_t n, std::int64_t P, std::int64_t m, double sco
     if (got.there(k)) got.keys[k] = want.keys[k];
   for (std::size_t k = 0; k < got.attention.size(); ++k)
     if (got.there(k)) got.attention[k] = want.attention[k];
-  Tile<T> known = got;
+  const Tile<T> given = got;
   cpu.substitution_norms(state, want.view(nullptr), 1);
-  std::vector<T> best_low = poisoned<T>(P * ((m + kBlock - 1) / kBlock));
-  launched(cuda::substitution_tile(state, got.view(nullptr), nullptr, best_low.data(), nullptr));
+  launched(cuda::substitution_tile<T>(state, got.view(nullptr), nullptr, nullptr));
   double largest = 0, terms = 50;  // the numbers are made up: terms have the size of what is summed
   for (std::size_t k = 0; k < got.value.size(); ++k)
     if (got.there(k)) largest = std::max(largest, static_cast<double>(want.value[k]));
@@ -191,7 +231,6 @@ void one(WeightFn fn, std::int64_t n, std::int64_t P, std::int64_t m, double sco
   compare_columns("value", got, got.value, want.value, allowed, terms);
   compare_columns("size", got, got.size, want.size, 4 * allowed, 0);
   compare_columns("blur", got, got.blur, want.blur, 4 * allowed, 0);
-  compare_best_low(state, got, {}, best_low);
 
   // Thresholds that leave all blocks out, or some.
   std::vector<std::uint8_t> some(P * m);
@@ -199,16 +238,18 @@ void one(WeightFn fn, std::int64_t n, std::int64_t P, std::int64_t m, double sco
   const std::vector<T> beyond(P, std::numeric_limits<T>::infinity());
   std::vector<T> threshold(P);
   for (std::int64_t p = 0; p < P; ++p) threshold[p] = T(std::sqrt(largest) * (0.5 + 0.2 * (p % 4)));
-  Tile<T> pruned = known;
-  best_low = poisoned<T>(static_cast<std::int64_t>(best_low.size()));
-  launched(cuda::substitution_tile(state, known.view(beyond.data()), nullptr,
-                                   static_cast<T*>(nullptr), nullptr));
-  launched(cuda::substitution_tile(state, pruned.view(threshold.data()), some.data(),
-                                   best_low.data(), nullptr));
-  check_left_out(pruned, got, known);
-  compare_best_low(state, pruned, some, best_low);
-  contenders(state, got, threshold, some, P * m);
-  contenders(state, got, threshold, {}, P * m / 9 + 1);
+  Tile<T> known = given;
+  launched(cuda::substitution_tile<T>(state, known.view(beyond.data()), nullptr, nullptr));
+  for (const auto& allowed : {some, std::vector<std::uint8_t>{}})
+    for (const std::int64_t capacity : {P * m, P * m / 9 + 1}) {
+      Tile<T> pruned = given;
+      List<T> list(pruned, allowed, capacity);
+      const ContenderList<T> view = list.view(std::min<std::int64_t>(P, 3));
+      launched(cuda::substitution_tile(state, pruned.view(threshold.data()), &view, nullptr));
+      check_left_out(pruned, got, known);
+      list.check_bounds(state, view.pairs);
+      list.check_pairs(state);
+    }
 }
 
 template <typename T>

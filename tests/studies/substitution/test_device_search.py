@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from attention.problems import attention_text, engine_of
+from cuda.waits import no_waits
 from definition import features
 from parameters import dtypes, weight_fns
 from studies.substitution.cases import KINDS, hard_text, problem
 from studies.substitution.comparing import matches, pairs, same
 from studies.substitution.truth import changes
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wsfast import substitution_sensitivity
 from wsfast.attention.weight_fn import WeightFn
+from wsfast.engines import compiled
 from wsfast.engines.engine import TORCH
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.draws import Draws
+from wsfast.results.substitution import LEADERS
 from wsfast.studies.substitution import device_screen, search
 from wsfast.studies.substitution.device_screen import DeviceScreen
 from wsfast.studies.substitution.options import Allowed
@@ -226,20 +227,38 @@ def test_thresholds(weight_fn, normalize, dtype):
     truth = truth * float(features(X.double(), W.double(), weight_fn, normalize).norm())
     X, E, W = (x.to(dtype) for x in (X, E, W))
     for k in (1, 4, 30):
-        held = searched(X, E, W, k, fn=(weight_fn, normalize))._screened
-        best, kth = truth.amax(1), truth.flatten().topk(k).values[-1]
-        assert bool((held._surest.double() <= best * (1 + 1e-12)).all())
-        assert float(held._best[-1]) <= float(kth) * (1 + 1e-12)
-        assert bool((held._surest.double() >= best * 0.99).all())
-        assert float(held._best[0]) >= 0.99 * float(best.max())
+        held = searched(X, E, W, k, fn=(weight_fn, normalize))._there
+        best, kth = truth.amax(1), float(truth.flatten().topk(k).values[-1])
+        assert bool((held.surest.double() <= best * (1 + 1e-12)).all())
+        assert bool((held.surest.double() >= best * 0.99).all())
+        of_pairs = held.of_pairs.double().topk(k).values
+        assert float(of_pairs[-1]) <= kth * (1 + 1e-12)
+        assert float(of_pairs[0]) >= 0.99 * float(best.max())
         # 49 blocks of pairs, of which one holds several of the best.
-        assert float(held._best[-1]) >= 0.7 * float(kth)
+        assert float(of_pairs[-1]) >= 0.7 * kth
+        of_candidates = held.of_blocks.double().sort(descending=True).values
+        leading = truth.amax(0).sort(descending=True).values[: len(of_candidates)]
+        assert bool((of_candidates[:7] <= leading[:7] * (1 + 1e-12)).all())
+        least = torch.minimum(of_pairs[-1], of_candidates[LEADERS - 1])
+        expected = held.surest.double().clamp(max=float(least)) * (1 - 1e-6)
+        torch.testing.assert_close(held.threshold.double(), expected, rtol=1e-7, atol=0)
+
+
+def test_thresholds_with_eight_blocks():
+    """As many candidates are told to lead as are wanted."""
+    X, E, W = problem(7, 6, 600, 4, torch.float32)
+    held = searched(X, E, W, 2)._there
+    leading = changes(X, W, E).amax(0) * float(features(X.double(), W.double()).norm())
+    last = float(leading.topk(LEADERS).values[-1])
+    of_candidates = float(held.of_blocks.topk(LEADERS).values[-1])
+    assert 0.5 * last <= of_candidates <= last * (1 + 1e-12)
+    assert float(held.threshold.max()) == pytest.approx(of_candidates, rel=1e-5)
 
 
 def test_most_pairs_are_not_held():
     X, E, W = problem(7, 6, 2000, 4, torch.float32)
     found = searched(X, E, W, 5, columns=512)
-    count = int(found._screened._list.count)
+    count = int(found._there.count)
     assert 7 <= count < 0.02 * 7 * 2000
     assert len(found.verified().value) <= count
 
@@ -249,39 +268,54 @@ def test_room_is_in_the_budget():
     more = DeviceScreen.memory(5, 3, 4) - Screen.memory(5, 3, 4)
     assert more == (device_screen._ROOM + 3 * device_screen._ROOM_EACH) * 24
     X, E, W = problem(3, 4, 80, 0, torch.float32)
-    assert len(searched(X, E, W, 2)._screened._list.position) == 3 * 80
+    assert len(searched(X, E, W, 2)._there.position) == 3 * 80
     X, E, W = problem(9, 4, 4000, 0, torch.float32)
     room = device_screen._ROOM + (2 + 9) * device_screen._ROOM_EACH
-    assert len(searched(X, E, W, 2, 4000)._screened._list.position) == room
-
-
-class _NoWaiting(TorchFunctionMode):
-    """An error where numbers of a tensor would be needed on the host."""
-
-    WAITING = (
-        *(Tensor.item, Tensor.tolist, Tensor.cpu, Tensor.numpy, Tensor.nonzero, torch.nonzero),
-        *(Tensor.__bool__, Tensor.__float__, Tensor.__int__, Tensor.__index__, Tensor.unique),
-    )
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        chosen = func is Tensor.__getitem__ and isinstance(args[1], Tensor)
-        assert func not in self.WAITING, func
-        assert not (chosen and args[1].dtype == torch.bool)
-        return func(*args, **(kwargs or {}))
+    assert len(searched(X, E, W, 2, 4000)._there.position) == room
 
 
 @pytest.mark.parametrize("choice", ["all", "mask", "own"])
 def test_no_waiting_while_the_vocabulary_is_read(choice):
     X, E, W = problem(7, 6, 400, 4, torch.float32)
-    with _NoWaiting(), pytest.raises(AssertionError, match="__float__"):
-        float(X[0, 0])
     found = searched(X, E, W, 5)  # what is made once
     own = torch.arange(7) if choice == "own" else None
     allowed = Allowed(torch.rand(7, 400) > 0.5, own)
-    found._allowed = None if choice == "all" else partial(allowed.at, torch.arange(7))
-    with _NoWaiting():
+    found._allowed = None if choice == "all" else allowed.at(torch.arange(7))
+    with no_waits(X.device):
         for tile in found._table.tiles(96):
             found.see(tile, self_scores_of(tile.rows, W))
+
+
+class _Operations(TorchDispatchMode):
+    """The operations of PyTorch that are more than another view of what is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view and "empty" not in str(func):
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_launches_of_a_tile(monkeypatch):
+    """Two products and five kernels, two of which go together."""
+    X, E, W = problem(7, 6, 400, 4, torch.float32)
+    found, kernels = searched(X, E, W, 5), []
+    launch = compiled.Kernels.launch
+
+    def counted(self, name, *arguments, **named):
+        kernels.append(name)
+        launch(self, name, *arguments, **named)
+
+    monkeypatch.setattr(compiled.Kernels, "launch", counted)
+    tile = next(found._table.tiles(96))
+    own = self_scores_of(tile.rows, W)
+    with _Operations() as operations:
+        found.see(tile, own)
+    assert operations.names == ["mm", "mm"]
+    assert kernels == ["centre_rows", "candidate_attention", "substitution_tile"]
 
 
 def draws_of(engine):

@@ -13,7 +13,9 @@ from studies.substitution.comparing import ARRAYS, matches, pairs, same
 from studies.substitution.truth import changes, error, order
 
 from wsfast import random_weights, substitution_sensitivity
+from wsfast.maps.attention_text import AttentionMap
 from wsfast.studies.substitution import search as searching
+from wsfast.studies.substitution.screen import Screen
 
 # -- the true order -------------------------------------------------------------------------------
 
@@ -401,3 +403,23 @@ def test_no_searched_position_is_a_word_of_a_text(backend):
     assert result.table[0].isnan().all()
     assert result.top_position[0].tolist() == [-1] * 9
     assert result.top_position[1].tolist() == [3] * 9
+
+
+def test_a_text_is_prepared_behind_the_first_tile_of_those_before(monkeypatch):
+    """What does not depend on it is under way by then."""
+    events = []
+
+    def noted(name, function):
+        def run(*given, **options):
+            events.append(name)
+            return function(*given, **options)
+
+        return run
+
+    monkeypatch.setattr(AttentionMap, "prepare", noted("prepare", AttentionMap.prepare))
+    monkeypatch.setattr(Screen, "see", noted("see", Screen.see))
+    monkeypatch.setattr(searching, "self_scores_of", noted("scores", searching.self_scores_of))
+    monkeypatch.setattr(searching, "_COLUMNS", 20)
+    X, E, W = torch.randn(2, 3, 4), torch.randn(40, 4), torch.randn(4, 4)
+    substitution_sensitivity(X, E, W, backend="torch")
+    assert events == ["scores", "prepare", "see", "prepare", "see", "scores", "see", "see"]

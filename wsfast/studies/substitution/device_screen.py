@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from wsfast.maps.candidates import NativeTiles, PairList
+from wsfast.maps.candidates import ContenderList, NativeTiles
 from wsfast.results.substitution import LEADERS
-from wsfast.studies.substitution.contenders import Contenders
 from wsfast.studies.substitution.ranking import TIE
 from wsfast.studies.substitution.screen import LARGE, Pairs, Screen, self_scores_of
 from wsfast.studies.substitution.table import Tile
@@ -21,15 +22,20 @@ _ROOM_EACH = 16
 class DeviceScreen(Screen):
     """A text's search of which the device keeps the thresholds and the list of contenders.
 
-    A tile raises the thresholds by the lower bounds of its blocks of candidates: each block has a
-    pair of its own that reaches its bound, so that the k-th largest bound is one of the k-th best
-    pair. Blocks have no candidate in common: as many of them as there are leaders tell what those
-    reach. Whether the list had room, and whether all numbers were ones that the kernels can work
-    with, is asked once, at the end. Where not, the parent's way begins anew.
-    The plan must be one for the largest changes, without the table of all.
+    Whether the list had room, and whether all numbers were ones that the kernels can work with, is
+    asked once, at the end. Where not, the parent's way begins anew. The plan must be one for the
+    largest changes, without the table of all.
     """
 
-    _screened: _Screened | None = None  # from the first tile to the end
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._there: ContenderList | None = None  # to the end
+        if self.live and self.dtype == self._table.dtype:
+            positions, k = len(self._index), self._plan.k
+            room = min(_ROOM + _ROOM_EACH * (k + positions), positions * len(self._table))
+            like = self._index.new_empty(0, dtype=self.dtype)
+            self._there = ContenderList(positions, k, LEADERS, room, LARGE, like)
+            self._tiling(self.dtype)  # waits for the device, which no tile does
 
     @staticmethod
     def memory(n: int, positions: int, itemsize: int) -> int:
@@ -39,69 +45,34 @@ class DeviceScreen(Screen):
 
     def see(self, tile: Tile, self_scores: Tensor) -> None:
         """Take in the next candidates, whose v·Wv/√d is `self_scores` (m,)."""
-        if self.dtype != tile.rows.dtype:
+        if self._there is None:
             super().see(tile, self_scores)
             return
-        if self._screened is None:
-            pairs = len(self._index) * len(self._table)
-            room = min(_ROOM + _ROOM_EACH * (self._plan.k + len(self._index)), pairs)
-            self._screened = _Screened(len(self._index), self._plan.k, room, tile.rows)
-        evaluator = self._tiling(self.dtype).tiles
-        assert isinstance(evaluator, NativeTiles)
+        tiles = self._tiling(self.dtype).tiles
+        assert isinstance(tiles, NativeTiles)
         allowed = None
         if self._allowed is not None:
-            allowed = self._allowed(tile.number).to(torch.uint8).contiguous()
-        self._screened.see(evaluator, tile, self_scores, allowed)
+            allowed = self._allowed(tile.number, tile.on_host).to(torch.uint8).contiguous()
+        tiles.screen(tile.rows, self_scores, tile.number, allowed, self._there)
 
     def verified(self) -> Pairs:
         """The pairs that may be best, their values from the change itself, in float64."""
-        screened, self._screened = self._screened, None
-        if screened is not None and not screened.give(self._contenders):
+        held, self._there = self._there, None
+        if held is not None and not self._take(held):
             for tile in self._table.tiles(self._plan.columns):
                 super().see(
                     tile, self_scores_of(tile.rows, self._text.map.weights.W.to(tile.rows.dtype))
                 )
         return super().verified()
 
-
-class _Screened:
-    """What the device keeps of the tiles seen so far, for P positions."""
-
-    def __init__(self, positions: int, k: int, room: int, like: Tensor) -> None:
-        self._surest = like.new_full((positions,), -torch.inf)
-        self._best = like.new_full((k,), -torch.inf)  # the largest bounds of all blocks
-        self._leading = like.new_full((LEADERS,), -torch.inf)  # one of each block
-        self._size = like.new_zeros(())
-        self._list = PairList(
-            count=like.new_zeros(1, dtype=torch.int64),
-            position=like.new_empty(room, dtype=torch.int64),
-            candidate=like.new_empty(room, dtype=torch.int64),
-            low=like.new_empty(room),
-            high=like.new_empty(room),
-        )
-
-    def see(
-        self, evaluator: NativeTiles, tile: Tile, self_scores: Tensor, allowed: Tensor | None
-    ) -> None:
-        squares, low = evaluator.screened(tile.rows, self_scores, self._threshold(), allowed)
-        self._surest = torch.maximum(self._surest, low.amax(1))
-        self._best = torch.cat([self._best, low.flatten()]).topk(len(self._best)).values
-        self._leading = torch.cat([self._leading, low.amax(0)]).topk(LEADERS).values
-        self._size = torch.maximum(self._size, squares.size.max())  # NaN stays
-        evaluator.keep(squares, tile.number, self._threshold(), allowed, self._list)
-
-    def give(self, contenders: Contenders) -> bool:
-        """Hand over the pairs held; False where they may be too few."""
-        count, size = torch.cat([self._list.count.double(), self._size.double()[None]]).tolist()
-        # The size is at least ‖v‖²: it tells rows that leave float32, and what is not a number.
-        if count > len(self._list.position) or not size < LARGE:
+    def _take(self, held: ContenderList) -> bool:
+        """Take over the pairs held; False where they may be too few."""
+        count = int(held.count)
+        if count > len(held.position):
             return False
-        found = {name: array[: int(count)] for name, array in vars(self._list).items()}
-        low, high = found["low"].double(), found["high"].double()
+        position, candidate, low, high = (
+            part[:count] for part in (held.position, held.candidate, held.low, held.high)
+        )
         # Ties are told apart by their place: none of them may be dropped.
-        contenders.add(found["position"], found["candidate"], low, high * (1 + 2 * TIE))
+        self._contenders.add(position, candidate, low.double(), high.double() * (1 + 2 * TIE))
         return True
-
-    def _threshold(self) -> Tensor:
-        """What the upper bound of a pair must reach, at each position (P,)."""
-        return self._surest.clamp(max=torch.minimum(self._best[-1], self._leading[-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from wsfast._values import (
     some,
 )
 from wsfast.search.options import DEFAULT_BUDGET
+from wsfast.studies.substitution.table import sent
 
 
 def candidate_table(E: Any, inputs: Inputs) -> Array:
@@ -89,30 +91,39 @@ class Allowed:
         self._choices = choices
         self._own = own
 
-    def at(self, positions: Tensor, rows: Tensor) -> Tensor:
-        """Whether the positions (P,) may take the `rows` (m,) of E: (P, m) bool."""
-        chosen = self._chosen(positions, rows)
-        return chosen if self._own is None else chosen & (rows != self._own[positions][:, None])
+    def at(self, positions: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Tells of rows of E (m,) whether the positions (P,) may take them, (P, m) bool.
 
-    def _chosen(self, positions: Tensor, rows: Tensor) -> Tensor:
-        choices = self._choices
+        It is given the rows on the device of the positions and on the CPU, and waits for neither.
+        """
+        where = positions, positions.cpu()
+        own = None if self._own is None else self._own[positions][:, None]
+
+        def allowed(rows: Tensor, on_host: Tensor) -> Tensor:
+            chosen = self._chosen(where, (rows, on_host))
+            return chosen if own is None else chosen & (rows != own)
+
+        return allowed
+
+    def _chosen(self, positions: tuple[Tensor, Tensor], rows: tuple[Tensor, Tensor]) -> Tensor:
+        """The same of positions and rows on their device and on the CPU, own rows aside."""
+        choices, device = self._choices, rows[0].device
         if isinstance(choices, Tensor):
-            where = positions.to(choices.device), rows.to(choices.device)
-            taken: Tensor = choices[where[0][:, None], where[1]]
-            return taken.to(rows.device)
-        numbers = rows.cpu().numpy()
+            at, which = (both[choices.device.type == "cpu"] for both in (positions, rows))
+            return sent(choices[at[:, None], which], device)
+        numbers = rows[1].numpy()
         if isinstance(choices, np.ndarray):
-            found = choices[positions.cpu().numpy()[:, None], numbers]
+            found = choices[positions[1].numpy()[:, None], numbers]
         else:
-            found = np.zeros((len(positions), len(numbers)), dtype=bool)
-            for row, position in zip(found, positions.tolist(), strict=True):
+            found = np.zeros((len(positions[1]), len(numbers)), dtype=bool)
+            for row, position in zip(found, positions[1].tolist(), strict=True):
                 choice = choices[position]
                 if _is_mask(choice):
                     row[:] = choice[numbers]
                 elif len(choice):
                     place = np.searchsorted(choice, numbers).clip(max=len(choice) - 1)
                     row[:] = choice[place] == numbers
-        return torch.from_numpy(found).to(rows.device)
+        return sent(torch.from_numpy(found), device)
 
     def count(self, positions: Tensor) -> int:
         """Pairs of a position and a row that it may take."""
@@ -122,7 +133,8 @@ class Allowed:
             return chosen
         own = self._own[positions]
         positions, own = positions[own >= 0], own[own >= 0]
-        return chosen - int(self._chosen(positions, own).diagonal().sum())
+        own_chosen = self._chosen((positions, positions.cpu()), (own, own.cpu()))
+        return chosen - int(own_chosen.diagonal().sum())
 
     def used(self, V: int) -> Tensor:
         """Rows that some position may take, (V,) bool."""

@@ -64,7 +64,8 @@ class Screen:
     index : Tensor, shape (P,)
         Positions, counted among the words of the text.
     allowed : callable, optional
-        Takes rows of E (m,) and says which of them each position may take, (P, m) bool.
+        Takes rows of E (m,), and the same on the CPU, and says which of them each position may
+        take, (P, m) bool.
     plan : Plan
     table : CandidateTable
     workspace : Workspace
@@ -74,7 +75,7 @@ class Screen:
         self,
         text: AttentionText,
         index: Tensor,
-        allowed: Callable[[Tensor], Tensor] | None,
+        allowed: Callable[[Tensor, Tensor], Tensor] | None,
         plan: Plan,
         table: CandidateTable,
         workspace: Workspace,
@@ -88,8 +89,9 @@ class Screen:
         self._contenders = Contenders(len(index), plan.k, LEADERS, index.device)
         self._needed = len(index) + plan.k + LEADERS  # pairs, were there no rounding
         self._tilings: dict[torch.dtype, Tiling] = {}
-        sizes = float(text.X.norm()), float(text.norm)
+        sizes = torch.stack([text.X.norm().double(), text.norm]).tolist()
         ordinary = all(1e-8 < size < LARGE**0.5 for size in sizes)
+        self.live = len(index) > 0 and sizes[1] > 0  # whether there is anything to find
         exact = not text.engine.closed_form or not ordinary
         self.dtype = torch.float64 if exact else text.dtype
         self.table: Tensor | None = None  # (P, C) relative changes
@@ -113,7 +115,7 @@ class Screen:
     def see(self, tile: Tile, self_scores: Tensor) -> None:
         """Take in the next candidates, whose v·Wv/√d is `self_scores` (m,)."""
         rows, squares, dtype = self._screen(tile, self_scores)
-        allowed = None if self._allowed is None else self._allowed(tile.number)
+        allowed = None if self._allowed is None else self._allowed(tile.number, tile.on_host)
         if self.table is not None:
             norms = self._certain(rows, squares, dtype)
             if allowed is not None:
@@ -272,7 +274,7 @@ class Screen:
         norms = torch.cat(parts, 1)
         if self._allowed is None:
             return norms
-        return norms.masked_fill(~self._allowed(numbers), torch.nan)
+        return norms.masked_fill(~self._allowed(numbers, numbers.cpu()), torch.nan)
 
     def _certain(self, rows: Tensor, squares: Squares, dtype: torch.dtype) -> Tensor:
         """Norms (P, m), float64, as exact as is promised for the dtype of X."""

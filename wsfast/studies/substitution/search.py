@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +17,10 @@ from wsfast._precision import at_full_precision
 from wsfast._progress import Progress, progress_bar
 from wsfast._values import Array
 from wsfast.maps.attention import weight_function
-from wsfast.maps.attention_text import AttentionText
+from wsfast.maps.attention_text import AttentionMap, AttentionText
 from wsfast.maps.candidates import Workspace
 from wsfast.maps.draws import Draws, attention_draws
+from wsfast.maps.feature_map import FeatureMap
 from wsfast.results.axes import joined
 from wsfast.results.substitution import SubstitutionResult
 from wsfast.search.options import DEFAULT_BUDGET
@@ -39,7 +40,7 @@ from wsfast.studies.substitution.options import (
 )
 from wsfast.studies.substitution.screen import Plan, Screen, self_scores_of
 from wsfast.studies.substitution.sites import Tried, candidate_tuples, fitting, search_sites
-from wsfast.studies.substitution.table import CandidateTable
+from wsfast.studies.substitution.table import CandidateTable, Tile
 
 # Candidates at a time: enough for the products to run at full speed, few enough for the cache. A
 # GPU wants more, to be full.
@@ -312,12 +313,27 @@ def _pairs(options: SubstitutionOptions, chosen: Candidates, table: CandidateTab
     return [chosen.allowed.count(at) for at in searched]
 
 
+_Prepare = Callable[[list[Tensor]], Iterator[AttentionText]]
+
+
+class _Text:
+    """One text under one W, prepared where it is first asked for."""
+
+    def __init__(self, number: int, draw: int, words: Tensor, prepare: _Prepare) -> None:
+        self.number, self.draw, self.n = number, draw, len(words)
+        self._words, self._prepare = words, prepare
+
+    @cached_property
+    def prepared(self) -> AttentionText:
+        (prepared,) = self._prepare([self._words])
+        _values.finite("φ(X)", prepared.norm)
+        return prepared
+
+
 class _Part(NamedTuple):
     """Some positions of one text under one W."""
 
-    text: int
-    draw: int
-    prepared: AttentionText
+    text: _Text
     words: Tensor  # int64, counted among the words
     at: Tensor  # the same, counted in the user's text
 
@@ -332,8 +348,9 @@ def _search(
     shown: bool,
 ) -> list[Ranked]:
     """Text by text and, within a text, draw by draw."""
-    parts = list(_parts(inputs, maps, options))
-    longest = max(len(part.prepared.X) for part in parts)
+    of_draws = {draw: _attention(maps.make(draw)) for draw in maps.numbers}
+    parts = list(_parts(inputs, of_draws, maps, options))
+    longest = max(part.text.n for part in parts)
     itemsize = inputs.texts[0].itemsize
     # A tile's columns: its copy, its product with W, the products with the text, their reduction.
     column = (3 * inputs.d + 8 * longest) * itemsize
@@ -344,20 +361,30 @@ def _search(
     by_run: dict[tuple[int, int], list[Screened]] = {}
     workspace = Workspace(inputs.device)
     groups = list(_groups(parts, room, itemsize, kind))
+
+    def begun(part: _Part) -> Screen:
+        allowed = None if chosen.allowed is None else chosen.allowed.at(part.at)
+        return kind(part.text.prepared, part.words, allowed, plan, table, workspace)
+
+    W = [] if kept is not None else [map_.weights.W.to(table.dtype) for map_ in of_draws.values()]
+
+    def scores(tile: Tile, draw: int) -> Tensor:
+        return kept[draw, tile.number] if kept is not None else self_scores_of(tile.rows, W[draw])
+
     with progress_bar(len(table) * len(parts), "candidate", shown) as bar:
         for group in groups:
-            searches = []
-            for part in group:
-                allowed = None if chosen.allowed is None else partial(chosen.allowed.at, part.at)
-                search = kind(part.prepared, part.words, allowed, plan, table, workspace)
-                searches.append((part, search))
-            _read(table, plan.columns, searches, kept, bar)
-            for part, search in searches:
+            searches = _read(table.tiles(columns), group, begun, scores, bar)
+            for part, search in zip(group, searches, strict=True):
                 done = Screened(part.at, search, search.verified())
-                by_run.setdefault((part.text, part.draw), []).append(done)
+                by_run.setdefault((part.text.number, part.text.draw), []).append(done)
                 if len(groups) > 1:
                     search.release()
     return [rank(by_run[run], options, len(table)) for run in sorted(by_run)]
+
+
+def _attention(map_: FeatureMap) -> AttentionMap:
+    assert isinstance(map_, AttentionMap)
+    return map_
 
 
 def _columns(device: torch.device, fitting: int) -> int:
@@ -372,22 +399,20 @@ def _kind(plan: Plan, maps: Draws) -> type[Screen]:
     return Screen if maps.engine.waits else DeviceScreen
 
 
-def _parts(inputs: Inputs, maps: Draws, options: SubstitutionOptions) -> Iterator[_Part]:
-    of_draws = [maps.make(draw) for draw in maps.numbers]
+def _parts(
+    inputs: Inputs, of_draws: dict[int, AttentionMap], maps: Draws, options: SubstitutionOptions
+) -> Iterator[_Part]:
     for b, (text, keep, at) in enumerate(
         zip(inputs.texts, inputs.masks, options.positions, strict=True)
     ):
-        index = words_among(keep, at)
-        n = int(keep.sum())
-        alone, one = (Screen.memory(n, positions, text.itemsize) for positions in (0, 1))
+        index, words = words_among(keep, at), text[keep].detach()
+        alone, one = (Screen.memory(len(words), some, text.itemsize) for some in (0, 1))
         at_once = max(1, options.memory_budget // (2 * (one - alone)))
-        for r, map_ in enumerate(of_draws):
-            words = [text[keep].detach()]
-            for prepared in map_.prepare(words, maps.engine, options.memory_budget):
-                assert isinstance(prepared, AttentionText)
-                _values.finite("φ(X)", prepared.norm)
-                for some, where in zip(index.split(at_once), at.split(at_once), strict=True):
-                    yield _Part(b, r, prepared, some, where)
+        for r, map_ in of_draws.items():
+            prepare = partial(map_.prepare, engine=maps.engine, budget=options.memory_budget)
+            under = _Text(b, r, words, prepare)
+            for some, where in zip(index.split(at_once), at.split(at_once), strict=True):
+                yield _Part(under, some, where)
 
 
 def _groups(
@@ -397,7 +422,7 @@ def _groups(
     group: list[_Part] = []
     held = 0
     for part in parts:
-        size = kind.memory(part.prepared.n, len(part.words), itemsize)
+        size = kind.memory(part.text.n, len(part.words), itemsize)
         if group and held + size > room:
             yield group
             group, held = [], 0
@@ -407,25 +432,24 @@ def _groups(
 
 
 def _read(
-    table: CandidateTable,
-    columns: int,
-    searches: list[tuple[_Part, Screen]],
-    kept: Tensor | None,
+    tiles: Iterator[Tile],
+    group: list[_Part],
+    begun: Callable[[_Part], Screen],
+    scores: Callable[[Tile, int], Tensor],
     bar: Progress,
-) -> None:
-    """All candidates, once, for every search."""
-    live = [
-        (part, search)
-        for part, search in searches
-        if len(part.words) and float(part.prepared.norm) > 0
-    ]
-    W = {part.draw: part.prepared.map.weights.W for part, _ in live}
-    W = {draw: one.to(table.dtype) for draw, one in W.items()} if kept is None else W
-    for tile in table.tiles(columns):
-        own = {
-            r: self_scores_of(tile.rows, one) if kept is None else kept[r, tile.number]
-            for r, one in W.items()
-        }
-        for part, search in live:
-            search.see(tile, own[part.draw])
-        bar.update(len(tile.number) * len(searches))
+) -> list[Screen]:
+    """All candidates, once, for every search of a group.
+
+    A text is prepared behind what does not depend on it: a GPU meanwhile has the first tile's
+    scores of words with themselves, or the first tile of the texts before.
+    """
+    searches: list[Screen] = []
+    for tile in tiles:
+        own = {draw: scores(tile, draw) for draw in sorted({part.text.draw for part in group})}
+        for k, part in enumerate(group):
+            if k == len(searches):
+                searches.append(begun(part))
+            if searches[k].live:
+                searches[k].see(tile, own[part.text.draw])
+        bar.update(len(tile.number) * len(group))
+    return searches
