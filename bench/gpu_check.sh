@@ -9,6 +9,7 @@
 # of a GPU. Needs PyTorch for CUDA, nvcc, CMake, Ninja, pybind11, pytest and hypothesis; PYTHON names the interpreter.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+ulimit -c 0
 PYTHON=$(command -v "${PYTHON:-python3}")
 export PATH=$(dirname "$PYTHON"):$PATH PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 LC_ALL=C.UTF-8
 exec "$PYTHON" -m bench.gpu_check.run "$@"

@@ -96,12 +96,14 @@ class Clock:
 
     def median(self, run: Callable[[], object]) -> float:
         """Seconds of a warm call; a short one is repeated, a long one is not timed often."""
-        first = min(self.seconds(run) for _ in range(2))
+        first = self.seconds(run)
+        if first < SECONDS:
+            first = self.seconds(run)
         if not self.on_gpu:
             return first
         calls, times = max(1, min(1000, math.ceil(SHORTEST / first))), list[float]()
         end = perf_counter() + SECONDS
-        while len(times) < 3 or (len(times) < 15 and perf_counter() < end):
+        while not times or (len(times) < 15 and perf_counter() < end):
             times.append(self.seconds(run, calls))
         return statistics.median(times)
 

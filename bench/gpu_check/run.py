@@ -20,7 +20,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple
 from . import report
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 570
+SECONDS = 555  # and some for the last to be stopped
 # Lines of a step's output that say what is wrong.
 TELLING = re.compile(r"SUMMARY: |^(FAILED|ERROR) |^\S*(Error|Fatal).*: |: error: |CMake Error")
 GRACE = 5  # for what is stopped to say where it was
@@ -52,8 +52,8 @@ class Runner:
         self.out, self.cwd, self.end = out, cwd, time.monotonic() + seconds
         self.lock = threading.Lock()
         out.mkdir(parents=True, exist_ok=True)
-        for old in (*out.glob("*.log"), *out.glob("records.jsonl"), *out.glob("summary.txt")):
-            old.unlink()
+        for old in [*out.glob("*.log"), out / "records.jsonl", out / "summary.txt"]:
+            old.unlink(missing_ok=True)
 
     @property
     def left(self) -> float:
@@ -106,13 +106,11 @@ class Runner:
         status = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = process.wait(limit)
-        if status is None:
-            os.killpg(process.pid, signal.SIGABRT)  # Python says where it was
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        # Python says where it was when it is told to abort.
+        for number in (signal.SIGKILL,) if status is not None else (signal.SIGABRT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
                 process.wait(GRACE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
         reader.join(GRACE)
         if status is None:
             return f"stopped after {limit:.0f} s"
@@ -124,7 +122,8 @@ class Runner:
         with output:
             for line in filter(None, map(str.rstrip, output)):
                 if line.startswith("record: "):
-                    self.keep({"step": step.name, **json.loads(line.removeprefix("record: "))})
+                    with contextlib.suppress(json.JSONDecodeError):  # of a line that was cut off
+                        self.keep({"step": step.name, **json.loads(line[len("record: ") :])})
                     continue
                 lines.append(line)
                 with self.lock, (self.out / step.log).open("a", encoding="utf-8") as log:
@@ -151,18 +150,18 @@ def find_tool(name: str) -> str:
     return shutil.which(name) or shutil.which(name, path=places) or name
 
 
-def find_headers() -> Path | None:
-    """The folder of this Python's headers: its own, or those of another of the same version."""
+def find_headers() -> str:
+    """The folder of this Python's headers: its own, or that of another one of the same version."""
+    own = sysconfig.get_path("include")
+    if Path(own, "Python.h").is_file():
+        return own
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-
-    def places() -> Iterator[Path]:
-        yield Path(sysconfig.get_path("include"))
-        for prefix in (sys.prefix, sys.base_prefix, "/usr", "/usr/local", "/opt", Path.home()):
-            for depth in ("", "*/", "*/*/"):
-                yield from Path(prefix).glob(f"{depth}include/{version}")
-        yield from Path(sysconfig.get_path("purelib")).glob(f"*/**/{version}")  # of a wheel
-
-    return next((folder for folder in places() if (folder / "Python.h").is_file()), None)
+    command = ["find", "/", "-path", "/proc", "-prune", "-o", "-path", f"*/{version}/Python.h"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        found = subprocess.run([*command, "-print", "-quit"], capture_output=True, timeout=20)
+        if path := found.stdout.decode().strip():
+            return str(Path(path).parent)
+    return f"NOT FOUND for {version}"
 
 
 def facts(runner: Runner, *, dry_run: bool) -> dict[str, str]:
@@ -178,13 +177,22 @@ def facts(runner: Runner, *, dry_run: bool) -> dict[str, str]:
         "cmake": said_by("cmake", "--version"),
         "ninja": said_by("ninja", "--version"),
         "compute-sanitizer": said_by(find_tool("compute-sanitizer"), "--version"),
-        "Python.h": str(find_headers() or f"NOT FOUND for {sys.version.split()[0]}"),
+        "Python.h": find_headers(),
     }
     runner.keep({"kind": "facts", **found})
     return found
 
 
 # -- steps -----------------------------------------------------------------------------------------
+
+
+def copy_tree(source: Path) -> None:
+    """All that is needed, and nothing built before."""
+    ignored = shutil.ignore_patterns("*.so", "*_missing.txt", "__pycache__")
+    for name in ("bench", "csrc", "tests", "wsfast"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, source)
 
 
 def build(source: Path, found: Mapping[str, str]) -> list[Step]:
@@ -274,16 +282,12 @@ def run_all(runner: Runner, source: Path, *, dry_run: bool) -> None:
         into = [sys.executable, "tests/cuda_on_cpu/build.py", "build/cuda_on_cpu"]
         built = runner.run([Step("build for the CPU", into, 300, "build.log")])
     else:
-        for name in ("bench", "csrc", "tests", "wsfast"):
-            ignored = shutil.ignore_patterns("*.so", "*_missing.txt", "__pycache__")
-            shutil.copytree(ROOT / name, source / name, ignore=ignored)
-        for name in ("CMakeLists.txt", "pyproject.toml"):
-            shutil.copy(ROOT / name, source)
-        runner.run(build(source, found), 2)
+        copy_tree(source)
         runner.cwd = source
-        load = "from wsfast.engines import compiled; compiled.CUDA.require()"
-        command = [sys.executable, "-c", f"{load}; import wsfast; wsfast.show_config()"]
-        built = runner.run([Step("load", command, 60, "build.log")])
+        load = "from wsfast.engines.compiled import CPU, CUDA; CPU.require(); CUDA.require()"
+        load = [sys.executable, "-c", f"{load}; import wsfast; wsfast.show_config()"]
+        steps = build(source, found)
+        built = runner.run(steps, 2) and runner.run([Step("load", load, 60, "build.log")])
     if not built:
         return
     timed = figures(dry_run=dry_run)
