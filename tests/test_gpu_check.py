@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,6 @@ PLANTED = {
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_each_failure_is_told_and_the_rest_runs(tmp_path, capsys, at_once):
     runner = run.Runner(tmp_path, 60, tmp_path)
-    start = time.monotonic()
     assert not runner.run(
         [
             Step(name, command, 1 if name == "hangs" else 30, "some.log")
@@ -51,15 +49,15 @@ def test_each_failure_is_told_and_the_rest_runs(tmp_path, capsys, at_once):
         ],
         at_once,
     )
-    assert time.monotonic() - start < 20
     told = steps_in(tmp_path)
     for name, (_, verdict) in PLANTED.items():
         assert told[name]["verdict"].startswith(verdict)
+    assert told["hangs"]["seconds"] < run.GRACE  # its child, which holds its output, is stopped too
     log = (tmp_path / "some.log").read_text()
     assert {"aborts | begun", "hangs | begun", "fails | begun"} <= {*log.splitlines()}
     assert report.main(tmp_path) == 1
     shown = capsys.readouterr().out
-    assert "hangs: STOPPED AFTER 1 S" in shown
+    assert "NOT hangs: stopped after 1 s (some.log); begun" in shown
     assert "fails: failed: status 1; ValueError: wrong" in shown
     assert "passed: passes" in shown
     assert "others: it 3" in shown

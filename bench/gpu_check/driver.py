@@ -58,7 +58,9 @@ def watch_launches(seen: set[str], *, planted: bool) -> None:
     launch = compiled.Kernels.launch
     word = torch.randn(64, device="cuda" if planted else "cpu")
 
-    def noted(kernels: compiled.Kernels, name: str, *args: Any, dtype: Any = None, **named: Any):
+    def noted(
+        kernels: compiled.Kernels, name: str, *args: Any, dtype: Any = None, **named: Any
+    ) -> None:
         seen.add(compiled.variant(name, dtype))
         if planted and "words" in named:
             named["words"] = word.data_ptr()

@@ -81,9 +81,8 @@ class Bench:
             in_turn(runs)()
             if self.real:
                 torch.cuda.synchronize()
-        here = getattr(torch.autograd.DeviceType, self.device.type.upper())
         for event in profile.key_averages():
-            if event.device_type == here:
+            if event.device_type.name.lower() == self.device.type:
                 us = event.self_device_time_total if self.real else event.self_cpu_time_total
                 launches, kernel = event.count * share, event.key[:160]
                 record("kernel", case=name, kernel=kernel, us=us * share, launches=launches)

@@ -38,7 +38,7 @@ def main(out: Path) -> int:
 def summary(found: Found) -> tuple[list[str], list[str], bool]:
     """Its lines, what is to be done next, the most urgent first, and whether all is well."""
     facts = {k: v for one in found["facts"] for k, v in one.items() if k != "kind"}
-    dry_run = facts.get("card", "").startswith("none")
+    dry_run = facts.get("card", "").startswith("none: ")
     lines = ["DRY RUN ON A CPU: NO FIGURE HERE IS ONE OF A GPU; no stick is checked."] * dry_run
     lines.append("; ".join(f"{name} {value}" for name, value in facts.items()))
     lines += [
@@ -61,8 +61,8 @@ def _steps(found: Found) -> tuple[list[str], list[str]]:
             count = re.search(r"\d+ passed.*(?= in )", last)
             fine.append(f"{name} ({count[0]})" if count else name)
             continue
-        told = "; ".join(step["telling"])[:160]
-        lines.append(f"{name}: {verdict.upper()} ({step['log']}); {last[:60]}")
+        told = "; ".join(step["telling"])[:110]
+        lines.append(f"NOT {name}: {verdict} ({step['log']}); {last[:60]}")
         urgent.append(f"{name}: {verdict}; {told}")
     return [*lines, "passed: " + ", ".join(fine)], urgent
 
@@ -101,6 +101,9 @@ def _cases(found: Found, card: str) -> tuple[list[str], list[str]]:
     for case in dict.fromkeys(one.case for one in ESTIMATES):
         called, replayed = (times.pop(case + how, None) for how in ("", ", in a graph"))
         kernels = [one for one in found["kernel"] if one["case"] == case]
+        if not kernels:
+            lines.append(f"{case}: called {_us(called)}, in a graph {_us(replayed)}, not profiled")
+            continue
         total, launches = (sum(one[name] for one in kernels) for name in ("us", "launches"))
         lines.append(
             f"{case}: called {_us(called)}, in a graph {_us(replayed)}, kernels {_us(total)} "

@@ -75,11 +75,11 @@ class Runner:
         if limit > 0:
             try:
                 verdict = self._process(step, limit, lines)
+                if step.finds and not verdict.startswith("stopped"):
+                    found = re.search(step.finds, "\n".join(lines))
+                    verdict = "passed" if found else f"failed: no {step.finds!r} in its output"
             except OSError as error:
                 verdict = f"failed: {error}"
-            if step.finds and not verdict.startswith("stopped"):
-                found = re.search(step.finds, "\n".join(lines))
-                verdict = "passed" if found else f"failed: no {step.finds!r} in its output"
         seconds = round(time.monotonic() - start, 1)
         telling = [line for line in lines if TELLING.search(line)][:4] or lines[:1]
         what = {"step": step.name, "verdict": verdict, "log": step.log, "seconds": seconds}
@@ -294,7 +294,7 @@ def run_all(runner: Runner, source: Path, *, dry_run: bool) -> None:
     *files, streams = tests(dry_run=dry_run)
     if dry_run:  # nothing is timed that others could disturb; the longest come first
         launches = Step("driver", driver("--dry-run"), 300, "driver.log")
-        runner.run([*reversed(files), launches, *timed, streams], 3)
+        runner.run([*reversed(files), launches, *timed, streams], 2)
         return
     blocking = {"CUDA_LAUNCH_BLOCKING": "1"}
     runner.run([Step("driver", driver(), 60, "driver.log", blocking)])
