@@ -139,12 +139,12 @@ def test_verdict_on_each_estimate(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= report.LINES
     assert shown.count(": holds") == len(floors.ESTIMATES) - 1
-    assert "attention: 16 (11%), 32 (5%): ×2.00" in shown
+    assert shown.count(": ×2.00") == 1
     assert "without an estimate: new_kernel" in shown
-    _, to_do = shown.split("== next\n")
-    assert to_do.splitlines() == [
-        "features n=128 in a graph, of its floor at the measured rates: 30% (≥ 50%) MISSED",
-        "features n=512 in a graph, of its floor at the measured rates: 44% (≥ 50%) MISSED",
+    to_do = shown.partition("== next\n")[2].splitlines()
+    missed = {line.partition(" in a graph")[0] for line in to_do if line.endswith("MISSED")}
+    assert missed == {"features n=128", "features n=512"}
+    assert to_do[len(missed) :] == [
         "ascent M=128: the host takes 120 µs",
         "substitution, attention: 32 µs, not 16",
     ]
