@@ -1,13 +1,14 @@
 """Launches every CUDA kernel at small sizes, for compute-sanitizer.
 
 ``python -m bench.gpu_check.driver`` with PYTORCH_NO_CUDA_MEMORY_CACHING=1: each tensor then has an
-allocation of its own, whose ends are seen. Ends with the line "driver: done". With ``--planted`` it
-reads beyond an array instead, which the sanitizer has to find.
+allocation of its own, whose ends are seen. Ends with the line "driver: done". With ``--planted`` a
+kernel reads beyond an array, which the sanitizer has to find.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 
@@ -18,23 +19,20 @@ from .machine import choose_device
 
 WEIGHT_FNS = (("softmax", True), ("relu", True), ("relu", False))
 DTYPES = (torch.float32, torch.float64)
-# One of each kernel of features, with rows, words and columns that fill no tile.
-FEATURES = ((17, 40), (33, 390), (5, 800), (3, 1030))
+# Narrow, wide and widest rows and a long text, none of which fills a tile.
+FEATURES = ((17, 40), (33, 390), (5, 800), (3, 1030), (257, 8))
 
 
 def features(device: torch.device) -> None:
     for n, d in FEATURES:
-        for dtype in (*DTYPES, torch.bfloat16):
-            X = torch.randn(2, n, d, device=device).to(dtype)
-            W = torch.randn(d, d, device=device, dtype=X.dtype).to(
-                torch.float32 if dtype == torch.bfloat16 else dtype
-            )
-            mask = torch.arange(n, device=device) % 3 != 0
+        mask = (torch.arange(n, device=device) % 3 != 0).expand(2, n)
+        for dtype in DTYPES:
+            X, W = (torch.randn(s, d, device=device, dtype=dtype) for s in (2 * n, d))
             for fn, normalize in WEIGHT_FNS if d < 100 else WEIGHT_FNS[:1]:
-                for masked in (None, mask.expand(2, n)):
+                for masked in (None, mask):
                     wsfast.raf_features(
-                        X, W / d**0.5, weight_fn=fn, normalize=normalize, mask=masked,
-                        backend="native",
+                        X.view(2, n, d), W / d**0.5, weight_fn=fn, normalize=normalize,
+                        mask=masked, backend="native",
                     )  # fmt: skip
 
 
@@ -55,29 +53,17 @@ def searches(device: torch.device) -> None:
                 wsfast.substitution_sensitivity(X, E, W, candidates=candidates, **options)
 
 
-def read_beyond(device: torch.device) -> None:
-    """Tell a kernel of one row more than there is."""
-    rows, shift = torch.randn(4, 8, device=device), torch.zeros(8, device=device)
-    centred, norm2 = torch.empty(5, 8, device=device), torch.empty(5, device=device)
-    compiled.kernels(device).launch(
-        "centre_rows",
-        dtype=rows.dtype,
-        rows=len(rows) + 1,
-        d=rows.shape[1],
-        given=rows.data_ptr(),
-        shift=shift.data_ptr(),
-        centred=centred.data_ptr(),
-        norm2=norm2.data_ptr(),
-    )
-    torch.cuda.synchronize()
-
-
-def record_launches(seen: set[str]) -> None:
-    """Note in `seen` what is launched."""
+def watch_launches(seen: set[str], *, planted: bool) -> None:
+    """Note in `seen` what is launched; `planted`: what should be many words is one of them."""
     launch = compiled.Kernels.launch
+    word = torch.randn(64, device="cuda" if planted else "cpu")
 
-    def noted(kernels: compiled.Kernels, name: str, *args, dtype=None, **named) -> None:
+    def noted(
+        kernels: compiled.Kernels, name: str, *args: Any, dtype: Any = None, **named: Any
+    ) -> None:
         seen.add(compiled.variant(name, dtype))
+        if planted and "words" in named:
+            named["words"] = word.data_ptr()
         launch(kernels, name, *args, dtype=dtype, **named)
 
     compiled.Kernels.launch = noted
@@ -89,20 +75,18 @@ def main() -> None:
     parser.add_argument("--planted", action="store_true")
     given = parser.parse_args()
     device = choose_device(dry_run=given.dry_run)
-    torch.manual_seed(0)
-    if given.planted:
-        read_beyond(device)
-        return
+    # No tensor can have an allocation of its own in a capture: as if the caller captured, wsfast
+    # makes no graphs.
+    torch.cuda.is_current_stream_capturing = lambda: True
     seen: set[str] = set()
-    record_launches(seen)
+    watch_launches(seen, planted=given.planted)
     features(device)
+    if given.planted:
+        torch.cuda.synchronize()
+        return
     searches(device)
     module = compiled.kernels(device).module
-    kernels = {
-        name
-        for name in dir(module)
-        if name[0].islower() and name not in ("architectures", "compiler")
-    }
+    kernels = {name for name in dir(module) if "stream:" in (getattr(module, name).__doc__ or "")}
     if missing := kernels - seen:
         raise SystemExit(f"driver: never launched: {sorted(missing)}")
     if device.type == "cuda":

@@ -1,87 +1,148 @@
-"""The least time that a kernel can take: bytes over bandwidth, operations over matrix rate.
+"""The least time that the kernels can take, and what they are expected to take.
 
-Both ceilings are measured in the same run. Bytes count each array that has to be there once in and
-once out; operations are those of matrix products alone.
+``python -m bench.gpu_check.floors`` writes the table of csrc/cuda/README.md, which report.py
+confronts with what was measured. Bytes count each array that has to be there once in and once out.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from .machine import Clock, product_precision
-
-# float32 by tensor cores is three products in TF32; words in bfloat16 need no second part.
-TF32_PRODUCTS = {torch.float32: 3, torch.bfloat16: 2}
-_REPEATS = 9
+README = Path(__file__).resolve().parents[2] / "csrc" / "cuda" / "README.md"
+MARKS = ("<!-- floors: python -m bench.gpu_check.floors -->\n", "<!-- end -->")
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Ceilings, per second."""
 
-    copy: float  # bytes, read and written together
-    tf32: float  # operations of matrix products
+    bytes: float
+    tf32: float  # operations of dense products
     float32: float
 
+    @property
+    def instructions(self) -> float:
+        """Of single lanes: one is two operations where it multiplies and adds."""
+        return self.float32 / 2
 
-@dataclass(frozen=True)
-class Work:
-    """What a kernel has to do."""
 
-    bytes: int
-    tf32: int = 0  # operations
-    float32: int = 0
+# By the data sheets.
+CARDS = {"H100": Rates(3.35e12, 495e12, 67e12), "H200": Rates(4.8e12, 495e12, 67e12)}
+
+
+class Work(NamedTuple):
+    """What has to be done."""
+
+    numbers: float  # of 4 bytes, read or written
+    tf32: float = 0  # operations of products
+    float32: float = 0
+    instructions: float = 0
 
     def floor(self, rates: Rates) -> tuple[float, str]:
-        """Seconds, and which of the two ceilings they come from."""
-        moving = self.bytes / rates.copy
-        computing = self.tf32 / rates.tf32 + self.float32 / rates.float32
-        return max((moving, "bytes"), (computing, "operations"))
+        """Seconds, and the ceiling that they come from."""
+        bounds = {
+            "bytes": 4 * self.numbers / rates.bytes,
+            "TF32": self.tf32 / rates.tf32,
+            "FP32": self.float32 / rates.float32,
+            "instructions": self.instructions / rates.instructions,
+        }
+        binding = max(bounds, key=bounds.__getitem__)
+        return bounds[binding], binding
 
 
-def measure_rates(clock: Clock, device: torch.device, *, small: bool) -> Rates:
-    source = torch.randn(2**16 if small else 2**29, device=device)
-    target = torch.empty_like(source)
-    copy = _median(clock, lambda: target.copy_(source))
-    size = 128 if small else 8192
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    out = torch.empty_like(a)
-    products = {}
-    for precision in ("tf32", "ieee"):
-        with product_precision(precision):
-            products[precision] = _median(clock, lambda: torch.mm(a, b, out=out))
-    operations = 2 * size**3
-    return Rates(
-        2 * source.nbytes / copy, operations / products["tf32"], operations / products["ieee"]
-    )
+class Estimate(NamedTuple):
+    """What some kernels of one case of figures.py should take on an H200."""
+
+    case: str
+    what: str
+    us: float
+    work: Work
+    kernels: str = ""  # regular expression of their names
 
 
-def _median(clock: Clock, run: Callable[[], object]) -> float:
-    for _ in range(3):
-        run()
-    return statistics.median(clock.seconds(run) for _ in range(_REPEATS))
+B, D = 8, 768  # texts of features; columns of everything
+TILE = 8192  # candidates
+OURS, LIBRARY = "wsfast", "^(?!.*wsfast)"
+# Of each of eight warps for 16 rows and 16 words of D columns, on sm_90; 456 split floats in two.
+TILE_INSTRUCTIONS = 1025
 
 
-def features_work(words: Tensor, queries: Tensor) -> Work:
-    """Of φ from queries (B, R, n, d): scores and their product with the words."""
-    B, R, n, d = queries.shape
-    products = TF32_PRODUCTS[words.dtype] * 4 * B * R * n * n * d
-    return Work(words.nbytes + 2 * queries.nbytes, tf32=products)
+def features(n: int, us: float) -> Estimate:
+    """Of φ from queries: words and queries are read, φ is written; each product is three of TF32.
 
-
-def substitution_work(n: int, d: int, m: int) -> Work:
-    """Of a tile of m candidates at all n positions, in float32.
-
-    Products belong to a library, so that what lies between two of them goes through memory: the
-    centred candidates, their products with the rows of the text (4n), their attention (n), its
-    products (2n) are written and read; candidates, the rows (4n, d), (2n, n) and four numbers of
-    each pair are read; n squares for each candidate are written.
+    Short texts take one kernel, others two products of a library.
     """
-    between = 2 * (m * d + 4 * n * m + n * m + 2 * n * m)
-    read = m * d + 4 * n * d + 2 * n * n + 4 * n * n
-    return Work(4 * (between + read + n * m), float32=2 * m * (4 * n * d + 2 * n * n))
+    instructions = TILE_INSTRUCTIONS * 8 * 32 * B * (n / 16) ** 2 if n < 256 else 0.0
+    work = Work(3 * B * n * D, tf32=12 * B * n * n * D, instructions=instructions)
+    return Estimate(f"features n={n}", "all", us, work)
+
+
+def ascent(M: int, products: float, forward: float, backward: float, step: float) -> list[Estimate]:
+    """A step of M points: three products, three kernels."""
+    n, d, case = 128, D, f"ascent M={M}"
+    moved = M * (3 * d + 10 * n) + d * (8 * n + d) + n * n
+    of_products = Work(moved, float32=2 * M * (8 * n * d + d * d + n * n))
+    of_forward = Work(n * (7 * n + d) + M * (8 * n + 2 * d), instructions=M * (150 * n + 6 * d))
+    of_backward = Work(4 * M * n, instructions=6 * M * n)
+    of_step = Work(n * d + 7 * M * d, instructions=10 * M * d)
+    return [
+        Estimate(case, "three products", products, of_products, LIBRARY),
+        Estimate(case, "forward", forward, of_forward, r"\bforward_kernel"),
+        Estimate(case, "backward", backward, of_backward, r"\bbackward_kernel"),
+        Estimate(case, "gradient and step", step, of_step, r"\b(gradient|step)_kernel"),
+    ]
+
+
+def tile(n: int = 128, d: int = D, m: int = TILE) -> list[Estimate]:
+    """m candidates at all n positions."""
+    between = m * d + 4 * n * d + 4 * n * n + 7 * n * m
+    works = {
+        "centring": (12, Work(2 * m * d, instructions=3 * m * d), "centre"),
+        "products": (140, Work(between, float32=2 * m * (4 * n * d + 2 * n * n)), ""),
+        "attention": (16, Work(2 * n * m, instructions=50 * n * m), "attention"),
+        "own row and top word": (27, Work(6 * n * m, instructions=170 * n * m), "apart"),
+        "all other rows": (54, Work(3 * n * m, instructions=8 * n * n * m), "rows"),
+    }
+    return [
+        Estimate("substitution", what, us, work, rf"\b{kernel}_kernel" if kernel else LIBRARY)
+        for what, (us, work, kernel) in works.items()
+    ]
+
+
+ESTIMATES = [
+    *(features(64, 7), features(128, 12), features(256, 35), features(512, 88)),
+    *(*ascent(128, 14, 3, 3, 3), *ascent(512, 26, 4, 3, 4), *tile()),
+]
+
+
+def table() -> str:
+    """The lines of the README."""
+    lines = [
+        "| case | kernels | MB | 10⁶ operations | H100: µs | H200: µs | binds | estimate | share |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case, what, us, work, _ in ESTIMATES:
+        seconds, binding = work.floor(CARDS["H200"])
+        cells = (
+            case,
+            what,
+            f"{4 * work.numbers / 1e6:.3g}",
+            f"{(work.tf32 or work.float32 or work.instructions) / 1e6:,.1f}",
+            f"{work.floor(CARDS['H100'])[0] * 1e6:.3g}",
+            f"{seconds * 1e6:.3g}",
+            binding,
+            f"{us:g}",
+            f"{seconds * 1e6 / us:.0%}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str) -> str:
+    """A README with the table made anew."""
+    before, mark, rest = text.partition(MARKS[0])
+    return before + mark + table() + MARKS[1] + rest.partition(MARKS[1])[2]
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text("utf-8")), "utf-8")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
-import subprocess
+import json
+import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,21 @@ import torch
 
 from wsfast.engines import compiled
 
+from .floors import Rates
+
+SHORTEST = 5e-3  # seconds of calls that are timed together
+SECONDS = 1.0  # that one figure is repeated for
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def record(kind: str, **values: Any) -> None:
+    """Hand a finding to gpu_check/run.py, which keeps it."""
+    print("record: " + json.dumps({"kind": kind, **values}, ensure_ascii=False), flush=True)
 
 
 def choose_device(*, dry_run: bool) -> torch.device:
     """The device whose tensors ``backend="native"`` serves with the CUDA kernels from now on."""
+    torch.manual_seed(0)
     if not dry_run:
         compiled.CUDA.require()
         return torch.device("cuda", torch.cuda.current_device())
@@ -39,24 +50,6 @@ def _load(path: Path, name: str) -> ModuleType:
     return module
 
 
-def facts(device: torch.device) -> dict[str, str]:
-    """What figures are to be read with."""
-    out = {
-        "card": "none: a dry run on the CPU",
-        "driver": "none",
-        "torch": torch.__version__,
-        "nvcc": "none",
-        "architectures": compiled.kernels(device).module.architectures(),
-        "python": platform.python_version(),
-    }
-    if device.type == "cuda":
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        out["card"] = torch.cuda.get_device_name(device)
-        out["driver"] = subprocess.check_output(query, text=True).split()[0]
-        out["nvcc"] = compiled.CUDA.require().compiler()
-    return out
-
-
 @contextmanager
 def product_precision(precision: str) -> Iterator[None]:
     """PyTorch's float32 products on CUDA devices in "ieee" or in "tf32"."""
@@ -69,11 +62,21 @@ def product_precision(precision: str) -> Iterator[None]:
         products.fp32_precision = before
 
 
+def in_turn(runs: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """A call of all `runs`."""
+
+    def call_all() -> None:
+        for run in runs:
+            run()
+
+    return call_all
+
+
 class Clock:
     """Seconds of calls: CUDA events on a GPU, elsewhere the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
-        self.on_gpu = device.type == "cuda"
+        self.device, self.on_gpu = device, device.type == "cuda"
 
     def seconds(self, run: Callable[[], object], calls: int = 1) -> float:
         """Of one call of `run`, from its first launch to its last kernel's end."""
@@ -91,15 +94,23 @@ class Clock:
         end.synchronize()
         return begin.elapsed_time(end) / 1e3 / calls
 
-    def in_graph(self, runs: Sequence[Callable[[], object]]) -> Callable[[], object]:
-        """A call of all `runs`, on a GPU captured as a graph: no time of the host between them."""
-
-        def call_all() -> None:
-            for run in runs:
-                run()
-
+    def median(self, run: Callable[[], object]) -> float:
+        """Seconds of a warm call; a short one is repeated, a long one is not timed often."""
+        first = self.seconds(run)
+        if first < SECONDS:
+            first = self.seconds(run)
         if not self.on_gpu:
-            return call_all
+            return first
+        calls, times = max(1, min(1000, math.ceil(SHORTEST / first))), list[float]()
+        end = perf_counter() + SECONDS
+        while not times or (len(times) < 15 and perf_counter() < end):
+            times.append(self.seconds(run, calls))
+        return statistics.median(times)
+
+    def in_graph(self, runs: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        """The same, on a GPU captured as a graph: no time of the host between them."""
+        if not self.on_gpu:
+            return in_turn(runs)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -107,5 +118,20 @@ class Clock:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            call_all()
+            in_turn(runs)()
         return graph.replay
+
+    def rates(self) -> Rates:
+        """Ceilings, measured: a large copy and two large products."""
+        source = torch.randn(2**29 if self.on_gpu else 2**14, device=self.device)
+        target = torch.empty_like(source)
+        moving = 2 * source.nbytes / self.median(lambda: target.copy_(source))
+        size = 8192 if self.on_gpu else 64
+        a, b = (torch.randn(size, size, device=self.device) for _ in range(2))
+        out = torch.empty_like(a)
+        computing = {}
+        for precision in ("tf32", "ieee"):
+            with product_precision(precision):
+                seconds = self.median(lambda: torch.mm(a, b, out=out))
+            computing[precision] = 2 * size**3 / seconds
+        return Rates(moving, computing["tf32"], computing["ieee"])
