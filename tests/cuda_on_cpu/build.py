@@ -1,7 +1,8 @@
 """Builds the module `_cuda` for the CPU: the kernels of csrc/cuda over the headers in include/.
 
 ``python tests/cuda_on_cpu/build.py FOLDER`` prints where the module is; what is up to date there is
-not compiled again.
+not compiled again. CUDA_ON_CPU_SANITIZE is what -fsanitize takes; such a module has a folder of its
+own.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ OF_MODULE = [
     *(f"-isystem{path}" for path in (*PYTHON, pybind11.get_include())),
 ]
 # Bindings are slow to compile and quick to run.
-OPTIMIZE = {".cpp": "-O1", ".cu": "-O2"}
+OPTIMIZE = {".cpp": ["-O1"], ".cu": ["-O2"]}
+SANITIZE = os.environ.get("CUDA_ON_CPU_SANITIZE", "")
+if SANITIZE:
+    OPTIMIZE[".cu"] = ["-O1", "-g1", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all"]
 
 
 def build(folder: Path) -> Path:
@@ -47,6 +51,7 @@ def build(folder: Path) -> Path:
     RuntimeError
         With what the compiler said.
     """
+    folder = folder / SANITIZE
     module = folder / f"_cuda{sysconfig.get_config_var('EXT_SUFFIX')}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "lock"):  # other processes may build here too
@@ -64,10 +69,11 @@ def _rules(out: Writer, module: str) -> None:
     compiler = shlex.join(COMPILER)
     compiled = f"{compiler} $flags -MMD -MF $out.d -x c++ -c $in -o $out"
     out.rule("compile", compiled, depfile="$out.d", deps="gcc")
-    out.rule("link", f"{compiler} -shared $in -o $out")
+    sanitize = f"-fsanitize={SANITIZE}" if SANITIZE else ""
+    out.rule("link", f"{compiler} -shared {sanitize} $in -o $out")
     objects = []
     for source in (CSRC / "cuda" / "bindings.cpp", *sorted((CSRC / "cuda").glob("*.cu"))):
-        flags = shlex.join([OPTIMIZE[source.suffix], *FLAGS, *OF_MODULE])
+        flags = shlex.join([*FLAGS, *OF_MODULE, *OPTIMIZE[source.suffix]])
         objects += out.build(f"{source.stem}.o", "compile", str(source), variables={"flags": flags})
     out.build(module, "link", objects)
 
