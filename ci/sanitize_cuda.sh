@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export ASAN_OPTIONS=detect_leaks=0 # kernels allocate nothing
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:atexit_sleep_ms=0
+jobs=$(nproc)
 export OMP_NUM_THREADS=1 # PyTorch's threads are not compiled with sanitizers
 
 logs=$(mktemp -d)
@@ -30,7 +31,7 @@ check() { # SANITIZERS LIBRARY ORDER...
   export CUDA_ON_CPU_SANITIZE=$1
   echo "== sanitizers: ${1:-none}"
   python tests/cuda_on_cpu/build.py build/cuda_on_cpu
-  printf '%s\n' "${@:3}" | xargs -P "$(nproc)" -I{} bash -euo pipefail -c 'run "$@"' - "$2" {}
+  printf '%s\n' "${@:3}" | xargs -P "$jobs" -I{} bash -euo pipefail -c 'run "$@"' - "$2" {}
 }
 
 check address,undefined libasan random
