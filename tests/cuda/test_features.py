@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cuda.waits import no_waits
 from definition import features
 from parameters import weight_fns
 
@@ -131,6 +132,16 @@ def test_two_products_and_a_kernel_between(batch, weight_fn, normalize, causal, 
             assert torch.get_float32_matmul_precision() == before
         error = (phi.double() - expected) * mask[:, None, :, None]
         assert float(error.abs().max()) <= ACCURACY[dtype] * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_nothing_waits_for_the_device(text, device, dtype):
+    """`raf_features` looks at values once, behind this."""
+    for n, causal in ((37, False), (37, True), (257, False)):
+        X, W = text(n, 40, dtype, texts=2)
+        given = FeatureOptions(WeightFn("softmax"), torch.ones_like(X[..., 0]) > 0, causal)
+        with no_waits(device):
+            CUDA.features(X, (X[:, None] @ W).contiguous(), given)
 
 
 def test_parts_of_a_number():
