@@ -1,4 +1,4 @@
-"""The CUDA kernels on the CPU, in any order of threads, into memory that is not zero."""
+"""The CUDA kernels on the CPU, into memory that is not zero."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from cuda_on_cpu.compile import ORDERS
-
-
-@pytest.fixture(params=ORDERS)
-def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every order in which threads and blocks may run."""
-    monkeypatch.setenv("CUDA_ON_CPU_ORDER", request.param)
-    monkeypatch.setenv("CUDA_ON_CPU_SEED", "7")
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def test_every_size(weight_fn, normalize, dtype):
 
 @functions
 @dtypes
-def test_value_and_gradient(order, fn, dtype):
+def test_value_and_gradient(fn, dtype):
     for n, d in SMALL:
         step_agrees(n, d, fn, dtype)
 
@@ -89,7 +89,7 @@ def step_agrees(n, d, fn, dtype):
 
 @functions
 @dtypes
-def test_squared_norms(order, fn, dtype):
+def test_squared_norms(fn, dtype):
     """The kernel of delta_norms: values, and the sizes that tell where rounding counts."""
     for n, d in SMALL:
         X, W = hard_problem(n, d, torch.float64)
@@ -106,7 +106,7 @@ def test_squared_norms(order, fn, dtype):
 
 
 @dtypes
-def test_steps_are_those_of_pytorch(order, dtype):
+def test_steps_are_those_of_pytorch(dtype):
     """take_step accepts and refuses, stays in the ball, and moves as the definition says."""
     for d in (1, 2, 7, 32, 132):
         torch.manual_seed(d)

@@ -8,11 +8,7 @@ from cuda_on_cpu.sizes import sampled
 from definition import WEIGHT_FNS, features, random_text
 
 from wsfast import raf_features
-from wsfast.attention.core import core_of
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines import compiled
-from wsfast.engines.cuda import CUDA
-from wsfast.engines.engine import TORCH
 from wsfast.engines.features import (
     FeatureOptions,
     attention_statistics_,
@@ -59,14 +55,6 @@ def test_every_size(weight_fn, normalize):
         check(X, W if few else W[:1], weight_fn, normalize)
 
 
-@weight_fns
-def test_every_order(order, weight_fn, normalize):
-    X, W = text_batch(2, 37, 40)
-    mask = torch.rand(2, 37) > 0.3
-    mask[:, 3] = True
-    check(X, W, weight_fn, normalize, mask)
-
-
 @pytest.mark.parametrize(("limit", "columns"), [(166912, 1024), (101376, 384), (1024, 0)])
 def test_devices_with_less_shared_memory(monkeypatch, limit, columns):
     """The same φ by two products where a block cannot hold all columns."""
@@ -98,39 +86,6 @@ def test_scores_of_a_thousand_whose_terms_have_one_sign():
     phi = fused_features(X[None], queries[None, None], WeightFn("softmax"), None, 1.0)[0, 0]
     expected = (queries.double() @ X.double().mT).softmax(-1) @ X.double()
     assert float((phi - expected).abs().max()) <= 5e-5 * float(expected.abs().max())
-
-
-def statistics_match(X, W, fn):
-    core = core_of(X, W, fn)
-    got, expected = CUDA.rows(core, 2**20), TORCH.rows(core, 2**20)
-    assert torch.equal(got.statistics.top, expected.statistics.top)
-    for a, b in zip(got.statistics[1:], expected.statistics[1:], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-    for name in ("phi", "rest_mean"):
-        torch.testing.assert_close(
-            getattr(got, name), getattr(expected, name), rtol=1e-11, atol=1e-12
-        )
-
-
-FUNCTIONS = [
-    WeightFn("softmax"),
-    WeightFn("relu"),
-    WeightFn("relu", normalize=False),
-    WeightFn("squareplus", curve=0.48),
-    WeightFn("squareplus", normalize=False, curve=0.0192),
-]
-
-
-@pytest.mark.parametrize("fn", FUNCTIONS, ids=str)
-def test_statistics(fn, order):
-    for n, d in [(1, 1), (2, 3), (33, 64), (65, 8)]:
-        X, W = random_text(n, d, n)
-        X[n // 2] *= 4
-        statistics_match(X, W, fn)
-    # Ties: the first of the largest words is the one left out.
-    X, W = random_text(40, 6, 1)
-    X[:] = X[torch.tensor([0, 1, 2, 3]).repeat(10)]
-    statistics_match(X, W + torch.eye(6), fn)
 
 
 def test_statistics_of_a_row_that_one_word_has():
@@ -178,19 +133,3 @@ def test_an_error_is_reported_once(monkeypatch):
             fused_features(X[None], X[None, None], WeightFn("softmax"), None, 1.0)
     phi = fused_features(X[None], X[None, None], WeightFn("softmax"), None, 1.0)
     torch.testing.assert_close(phi[0, 0], (X @ X.mT).softmax(-1) @ X, rtol=1e-4, atol=1e-4)
-
-
-def test_no_text_is_no_launch(cuda_on_cpu):
-    kernels = compiled.kernels(torch.device("cpu"))
-    kernels.launch(
-        "raf_features",
-        dtype=torch.float32,
-        **dict.fromkeys(("words", "queries", "mask", "phi"), 0),
-        weight_fn=0,
-        curve=0.0,
-        texts=0,
-        draws=1,
-        n=4,
-        d=4,
-        scale=1.0,
-    )

@@ -44,7 +44,7 @@ def squares(state, E, W, threshold=None):
 
 @weight_fns
 @dtypes
-def test_sizes(order, weight_fn, normalize, dtype):
+def test_sizes(weight_fn, normalize, dtype):
     """Words and candidates around the width of a warp, of a group, a chunk and a block."""
     workspace, dominated = Workspace(CPU), 0
     few = (1, 31, 65)
@@ -145,7 +145,7 @@ def test_order_of_threads(monkeypatch, dtype):
 
 @weight_fns
 @dtypes
-def test_threshold(order, weight_fn, normalize, dtype):
+def test_threshold(weight_fn, normalize, dtype):
     """What may reach it is computed in full, in whole blocks; the rest stays below it."""
     E = random_text(200, 6, 8)[0] * torch.linspace(0.1, 2, 200)[:, None]
     state, W = text(37, 6, weight_fn, normalize, dtype)
@@ -189,7 +189,7 @@ def screened(state, E, W, allowed, into, number=None):
 @weight_fns
 @dtypes
 @pytest.mark.parametrize("choice", [False, True])
-def test_bounds_of_blocks(order, weight_fn, normalize, dtype, choice):
+def test_bounds_of_blocks(weight_fn, normalize, dtype, choice):
     """The largest lower bounds of blocks; of those admitted, where not all are."""
     state, W = text(37, 6, weight_fn, normalize, dtype)
     k, leaders = 3, 2
@@ -257,7 +257,7 @@ def test_sizes_beyond_the_limit_leave_no_room(dtype):
 @weight_fns
 @dtypes
 @pytest.mark.parametrize("choice", [False, True])
-def test_pairs_that_may_reach_a_threshold(order, weight_fn, normalize, dtype, choice):
+def test_pairs_that_may_reach_a_threshold(weight_fn, normalize, dtype, choice):
     state, W = text(37, 6, weight_fn, normalize, dtype)
     E = random_text(90, 6, 8)[0].to(dtype)
     low, high = bounds(state, squares(state, E, W)[1])
