@@ -14,11 +14,11 @@ from wsfast.attention.functional import FunctionalState
 from wsfast.attention.state import BilinearState, HeadState, PositionState
 from wsfast.engines import compiled
 from wsfast.engines.engine import PATIENCE, Climb
+from wsfast.engines.features import aligned
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
 
 _ALIGNED = 64  # bytes, to which torch allocates
-_PACK = 16  # bytes that a thread of a CUDA kernel reads at once
 
 
 def position_struct(
@@ -274,22 +274,21 @@ class OfWordsByGram(OfWords):
         return [flat[of.here].unflatten(0, (len(of.rows), -1)) for of in self._batches]
 
     def _flat(self, delta: Tensor) -> Tensor:
-        flat = super()._flat(_in_packs(delta))
-        if flat.data_ptr() % _PACK:
-            flat = self._held["delta"] = flat.clone()
+        flat = self._held["delta"] = aligned(delta.reshape(-1, self._d))
         return flat
 
 
-def _in_packs(rows: Tensor) -> Tensor:
-    """`rows` (..., d), filled up with zeros to whole packs."""
-    return torch.nn.functional.pad(rows, (0, -rows.shape[-1] % (_PACK // rows.element_size())))
-
-
 def _in_whole_packs(state: BilinearState) -> BilinearState:
-    """The same problem with so many zeros behind each row."""
-    names = ("word", "words", "stack", "dominated_mean")
-    rows: dict[str, Any] = {name: _in_packs(getattr(state, name)) for name in names}
-    return replace(state, bilinear=_in_packs(_in_packs(state.bilinear).mT), **rows)
+    """The same problem with zeros behind each row, as many as kernels want."""
+    state = replace(state, word=aligned(state.word), dominated_mean=aligned(state.dominated_mean))
+    if state.word.shape[1] == state.d:
+        return state
+    return replace(
+        state,
+        words=aligned(state.words),
+        stack=aligned(state.stack),
+        bilinear=aligned(aligned(state.bilinear).mT),
+    )
 
 
 def _joined(states: Sequence[BilinearState]) -> dict[str, Tensor]:

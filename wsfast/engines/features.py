@@ -51,7 +51,7 @@ def fused_features(
     In float32; `mask` is (B, n), and φ of masked words is 0. CUDA kernels only.
     """
     B, R, n, d = queries.shape
-    words, queries = _aligned(words), _aligned(queries)
+    words, queries = aligned(words), aligned(queries)
     phi = torch.empty_like(queries)
     compiled.kernels(queries.device).launch(
         "raf_features",
@@ -71,9 +71,9 @@ def fused_features(
     return phi[..., :d]
 
 
-def _aligned(rows: Tensor) -> Tensor:
+def aligned(rows: Tensor) -> Tensor:
     """`rows` (..., d), contiguous, each at a multiple of 16 bytes; zeros fill them up."""
-    missing = -rows.shape[-1] % 4
+    missing = -rows.shape[-1] % (16 // rows.element_size())
     if missing:
         return torch.nn.functional.pad(rows, (0, missing))
     rows = rows.contiguous()
