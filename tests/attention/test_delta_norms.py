@@ -96,6 +96,16 @@ def test_tiny_changes_keep_their_relative_accuracy(backend, weight_fn, normalize
         assert abs(float(norms[i, 0]) / float(exact_norm(change)) - 1) <= ACCURACY[dtype]
 
 
+@backends
+@dtypes
+def test_score_that_comes_to_the_kink_of_relu(backend, dtype):
+    """Word 3 moves to 0, and its scores, all negative, to 0: no weight changes."""
+    X = torch.tensor([[0.75, 0, 1.25], [0, 0, 0], [0, 0, 0], [1, 0, 1]], dtype=dtype)
+    W = math.sqrt(3) * torch.tensor([[-1, 0, -1.5], [0, 0, 0], [0, 0, 1.5]], dtype=dtype)
+    got = raf_delta_norms(X, W, -X[3:], weight_fn="relu", normalize=False, backend=backend)
+    assert float(got[3, 0]) <= 1e-3 * ACCURACY[dtype]
+
+
 @all_backends
 @weight_fns
 @dtypes

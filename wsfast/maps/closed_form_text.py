@@ -171,7 +171,7 @@ class ClosedFormText(PreparedText):
         if change.add is None and change.put is None:
             return self.sites.norms(sites, None, dtype, own=own)
         by = change.add if change.add is not None else self.delta_of(sites, change)
-        if change.put is not None or not self._is_ordinary(by):
+        if change.put is not None or not self._float32_serves(by):
             dtype = torch.float64
         norms = self.sites.norms(sites, self.moved(sites, by), dtype, own=own)
         lost = self.lost_direction(sites, change)
@@ -183,8 +183,14 @@ class ClosedFormText(PreparedText):
             norms = norms.index_put((p, k), exact[:, 0])
         return norms
 
-    def _is_ordinary(self, delta: Tensor) -> bool:
-        """Whether X and Δ are of a size that float32 is for."""
+    def _float32_serves(self, delta: Tensor) -> bool:
+        """Whether the closed form keeps its accuracy in float32.
+
+        X and Δ must be of a size that float32 is for. Without normalisation a weight is a score,
+        with the rounding of all that the score is a sum of, though the score itself be 0.
+        """
+        if not self.weight_fn.normalize:
+            return False
         each = delta[:1] if delta.stride(0) == 0 else delta  # shared ones are looked at once
         return all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each))
 
@@ -220,7 +226,7 @@ class ClosedFormText(PreparedText):
 
     def _norms(self, sites: Sites, add: Tensor, dtype: torch.dtype, *, own: bool) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, s), float64, computed in `dtype`, for Δ (P, s, 1, d)."""
-        if not self._is_ordinary(add):
+        if not self._float32_serves(add):
             dtype = torch.float64
         index, delta = sites.index, self.moved(sites, add)[:, :, 0]
         at_once = min(_POINTS, delta.shape[1])
