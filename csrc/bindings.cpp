@@ -51,6 +51,12 @@ void bind_cpu_kernels(py::module_& m, const std::string& suffix) {
       },
       py::arg("state"), py::arg("rows"), py::arg("own_delta"), py::arg("gradient"),
       py::arg(Cpu::where), py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "take_step",
+      [](const On<Cpu, StepRows<T>>& rows, int threads) {
+        Cpu::kernels<T>().take_step(rows, threads);
+      },
+      py::arg("rows"), py::arg(Cpu::where), py::call_guard<py::gil_scoped_release>());
   using Functional = FunctionalRows<T>;
   bind_struct<Cpu>(m, "FunctionalRows" + suffix, field("by_shift", &Functional::by_shift),
                    field("by_word", &Functional::by_word), field("delta", &Functional::delta),

@@ -183,12 +183,6 @@ void bind_perturbation(py::module_& m, const std::string& suffix) {
                       field("best_gradient", &Step::best_gradient),
                       field("best_value", &Step::best_value), field("beta", &Step::beta),
                       field("risen", &Step::risen));
-  m.def(
-      "take_step",
-      [](const On<Device, Step>& rows, Where where) {
-        Device::call("take_step", Device::template kernels<T>().take_step, where, rows);
-      },
-      py::arg("rows"), py::arg(Device::where), released);
 }
 
 template <class Device, typename T>

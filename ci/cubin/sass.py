@@ -13,7 +13,7 @@ MEANT = {
     r"features_kernel<": ("HMMA.*TF32", "LDGSTS.*128", "STG.*128", "LDS.64"),
     # Rows of d numbers.
     r"(forward|own_row)_kernel<": ("LDG.*128",),
-    r"(gradient|step)_kernel<": ("LDG.*128", "STG.*128"),
+    r"step_kernel<": ("LDG.*128", "STG.*128"),
     # Pairs come 16 bytes at a time, what a row and a lane's two candidates share as two numbers.
     r"rows_kernel<.*float>": ("LDGSTS.*128", "LDS.128", "LDS.64"),
     r"rows_kernel<.*double>": ("LDGSTS.*128", "LDS.128"),

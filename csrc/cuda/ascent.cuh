@@ -10,9 +10,7 @@
 #include "../weight_fn.h"
 #include "rows.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 template <typename T>
 struct DeltaProducts {
@@ -270,23 +268,19 @@ __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
   }
 }
 
-}  // namespace
-
 template <typename T>
 int ascent_forward(const PositionState<T>& p, const AscentRows<T>& rows, Stream stream) {
-  if (!whole<T>(p.d, rows.delta, p.word, rows.products, p.dominated_mean))
-    return cudaErrorInvalidValue;
   return with_weight_fn(p.weight_fn, p.curve, [&](const auto& g) {
     using G = std::decay_t<decltype(g)>;
-    return launch_rows(forward_kernel<G, T>, p.positions * p.starts, stream, g, p, rows);
+    return launch(forward_kernel<G, T>, blocks_of(p.positions * p.starts), kPointThreads, 0, stream,
+                  g, p, rows);
   });
 }
 
 template <typename T>
 int own_row(const PositionState<T>& p, const AscentRows<T>& rows, T* own_delta, Stream stream) {
-  if (!whole<T>(p.d, own_delta, rows.delta)) return cudaErrorInvalidValue;
-  return launch_rows(own_row_kernel<T>, p.positions * p.starts, stream, rows, p.d, own_delta);
+  return launch(own_row_kernel<T>, blocks_of(p.positions * p.starts), kPointThreads, 0, stream,
+                rows, p.d, own_delta);
 }
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -4,9 +4,7 @@
 #include "launch.h"
 #include "weigh.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 constexpr int kRowThreads = 256;
 
@@ -17,7 +15,7 @@ __device__ __forceinline__ double log_of(double x) { return log(x); }
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads) attention_rows_kernel(const AttentionRows<T> in) {
   const int n = static_cast<int>(in.n), lane = threadIdx.x % kWarp;
-  const std::int64_t row = blockIdx.x * std::int64_t{kRowThreads / kWarp} + threadIdx.x / kWarp;
+  const Index row = blockIdx.x * Index{kRowThreads / kWarp} + threadIdx.x / kWarp;
   if (row >= in.rows) return;
   T* scores = in.scores + row * n;
   const std::uint8_t* mask = in.mask ? in.mask + row / in.rows_per_mask * n : nullptr;
@@ -58,17 +56,10 @@ __global__ void __launch_bounds__(kRowThreads) attention_rows_kernel(const Atten
   for (int l = lane; l < n; l += kWarp) scores[l] *= scale;
 }
 
-}  // namespace
-
 template <typename T>
 int attention_rows(const AttentionRows<T>& in, Stream stream) {
-  constexpr std::int64_t kPerBlock = kRowThreads / kWarp;
-  const std::int64_t blocks = (in.rows + kPerBlock - 1) / kPerBlock;
-  if (blocks == 0) return cudaSuccess;
-  if (blocks > INT32_MAX || in.n > INT32_MAX) return cudaErrorInvalidValue;
-  return launch(&attention_rows_kernel<T>, dim3(static_cast<unsigned>(blocks)), kRowThreads, 0,
+  return launch(attention_rows_kernel<T>, blocks_of(in.rows, kRowThreads / kWarp), kRowThreads, 0,
                 stream, in);
 }
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -2,6 +2,8 @@
 // kernels say so when they are called.
 #include "../bindings.h"
 
+#include <cuda_runtime.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -21,7 +23,6 @@ struct Cuda {
     static constexpr auto ascent_forward = &cuda::ascent_forward<T>;
     static constexpr auto own_row = &cuda::own_row<T>;
     static constexpr auto ascent_backward = &cuda::ascent_backward<T>;
-    static constexpr auto take_step = &cuda::take_step<T>;
     static constexpr auto centre_rows = &cuda::centre_rows<T>;
     static constexpr auto candidate_attention = &cuda::candidate_attention<T>;
   };
@@ -35,7 +36,7 @@ struct Cuda {
     const int error = kernel(arguments..., at<void>(stream));
     if (error != 0) {
       throw std::runtime_error(std::string("wsfast: CUDA kernel ") + name + ": " +
-                               cuda::error_text(error));
+                               cudaGetErrorString(static_cast<cudaError_t>(error)));
     }
   }
 };
@@ -60,14 +61,6 @@ void bind_steps(py::module_& m, const std::string& suffix) {
   using Rows = On<Cuda, AscentRows<T>>;
   using Step = On<Cuda, StepRows<T>>;
   using Ends = Stalls<T>;
-  const auto released = py::call_guard<py::gil_scoped_release>();
-  m.def(
-      "ascent_gradient",
-      [](const State& state, const Rows& rows, Address gradient, Address stream) {
-        Cuda::call("ascent_gradient", &cuda::ascent_gradient<T>, stream, state, rows,
-                   at<T>(gradient));
-      },
-      py::arg("state"), py::arg("rows"), py::arg("gradient"), py::arg(Cuda::where), released);
   bind_struct<Cuda>(m, "Stalls" + suffix, field("least", &Ends::least),
                     field("history", &Ends::history), field("taken", &Ends::taken),
                     field("ended", &Ends::ended));
@@ -78,7 +71,7 @@ void bind_steps(py::module_& m, const std::string& suffix) {
         Cuda::call("ascent_step", &cuda::ascent_step<T>, stream, state, rows, step, stalls);
       },
       py::arg("state"), py::arg("rows"), py::arg("step"), py::arg("stalls"), py::arg(Cuda::where),
-      released);
+      py::call_guard<py::gil_scoped_release>());
 }
 
 template <typename T>
@@ -121,6 +114,6 @@ PYBIND11_MODULE(_cuda, m) {
   wsfast::bind_kernels<float>(m, "32");
   wsfast::bind_kernels<double>(m, "64");
   wsfast::bind_features(m);
-  m.def("architectures", [] { return std::string(wsfast::cuda::architectures()); });
+  m.def("architectures", [] { return std::string(WSFAST_CUDA_ARCHITECTURES); });
   m.def("compiler", [] { return std::string(WSFAST_CUDA_COMPILER); });
 }

@@ -3,9 +3,7 @@
 
 #include "candidates.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 // A warp for each row. Numbers are read one by one, whatever the alignment: it may not change the
 // order in which they are summed.
@@ -83,24 +81,19 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksAtOnce<T>)
   }
 }
 
-}  // namespace
-
 template <typename T>
 int centre_rows(const CentredRows<T>& in, Stream stream) {
-  if (in.rows == 0) return cudaSuccess;
-  return launch(centre_kernel<T>, dim3(blocks_of(in.rows, kRowWarps)), kRowThreads, 0, stream, in);
+  return launch(centre_kernel<T>, blocks_of(in.rows, kRowWarps), kRowThreads, 0, stream, in);
 }
 
 template <typename T>
 int candidate_attention(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
                         Stream stream) {
-  if (tile.candidates == 0) return cudaSuccess;
   return with_given_weight_fn(in.weight_fn, [&](const auto& g) {
     using G = std::decay_t<decltype(g)>;
-    return launch(attention_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)), kRowThreads, 0,
-                  stream, g, in, tile);
+    return launch(attention_kernel<G, T>, blocks_of(tile.candidates, kWarp), kRowThreads, 0, stream,
+                  g, in, tile);
   });
 }
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

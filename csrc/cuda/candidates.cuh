@@ -6,9 +6,7 @@
 #include "../weight_fn.h"
 #include "rows.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 constexpr int kRowWarps = 8;
 constexpr int kRowThreads = kRowWarps * kWarp;
@@ -73,10 +71,4 @@ __device__ __forceinline__ T upper_bound(T value, T size, T product_error, T nor
   return most == most && high == high ? high : Bits<T>::kHuge;
 }
 
-inline unsigned blocks_of(Index count, Index each) {
-  return static_cast<unsigned>((count + each - 1) / each);
-}
-
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

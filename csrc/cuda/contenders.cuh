@@ -5,9 +5,7 @@
 
 #include "candidates.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 constexpr int kListThreads = 256;
 constexpr Index kListPositions = 16;  // of a block
@@ -96,11 +94,9 @@ __global__ void __launch_bounds__(kListThreads, kBlocksAtOnce<T>)
 template <typename T>
 int keep_contenders(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
                     const ContenderList<T>& list, Stream stream) {
-  const unsigned rows = blocks_of(in.positions, kListPositions);
-  const dim3 grid(blocks_of(tile.candidates, kListThreads), smaller(rows, kLargestGridY));
+  const dim3 grid(blocks_of(tile.candidates, kListThreads),
+                  smaller(blocks_of(in.positions, kListPositions), kLargestGridY));
   return launch(contenders_kernel<T>, grid, kListThreads, 0, stream, in, tile, list);
 }
 
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -14,9 +14,7 @@
 #include "launch.h"
 #include "weigh.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 constexpr int kRows = 16, kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kKeys = 16;  // words of a tile, one for each lane of a half-warp
@@ -216,8 +214,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks <= 3 ? 2 : 1)
   const int n = static_cast<int>(in.n), d = static_cast<int>(in.d);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int first_row = static_cast<int>(blockIdx.x % row_tiles) * kRows;
-  const std::int64_t run = blockIdx.x / row_tiles;
-  const std::int64_t text = static_cast<unsigned>(run) / static_cast<unsigned>(in.draws);
+  const Index run = blockIdx.x / row_tiles;
+  const Index text = static_cast<unsigned>(run) / static_cast<unsigned>(in.draws);
   const float* words = in.words + text * n * d;
   const std::uint8_t* mask = in.mask ? in.mask + text * n : nullptr;
   const Block<kBlocks> self{n, d, first_row, warp * L::kWarpColumns, lane / 4, lane % 4};
@@ -278,17 +276,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks <= 3 ? 2 : 1)
 
 template <int kBlocks>
 int launch_features(const FeatureRows& in, Stream stream) {
-  const std::int64_t row_tiles = (in.n + kRows - 1) / kRows;
-  const std::int64_t blocks = in.texts * in.draws * row_tiles;
-  if (blocks > INT32_MAX || (in.n + kKeys) * in.d > INT32_MAX) return cudaErrorInvalidValue;
-  return launch(&features_kernel<kBlocks>, dim3(static_cast<unsigned>(blocks)), kThreads,
-                Layout<kBlocks>::kBytes, stream, in, static_cast<unsigned>(row_tiles));
+  if ((in.n + kKeys) * in.d > INT32_MAX) return cudaErrorInvalidValue;
+  const unsigned row_tiles = blocks_of(in.n, kRows);
+  return launch(features_kernel<kBlocks>, blocks_of(in.texts * in.draws * row_tiles), kThreads,
+                Layout<kBlocks>::kBytes, stream, in, row_tiles);
 }
 
-}  // namespace
-
 int raf_features(const FeatureRows& in, Stream stream) {
-  if (in.texts * in.draws * in.n == 0) return cudaSuccess;
   if (in.d <= Layout<1>::kColumns) return launch_features<1>(in, stream);
   if (in.d <= Layout<3>::kColumns) return launch_features<3>(in, stream);
   if (in.d <= Layout<6>::kColumns) return launch_features<6>(in, stream);
@@ -308,5 +302,4 @@ int feature_columns(int device) {
   return columns;
 }
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

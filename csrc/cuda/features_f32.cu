@@ -1,10 +1,8 @@
 #include "attention_rows.cuh"
 #include "features.cuh"
 
-namespace wsfast {
-namespace cuda {
+namespace wsfast::cuda {
 
 template int attention_rows(const AttentionRows<float>&, Stream);
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

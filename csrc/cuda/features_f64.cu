@@ -1,9 +1,7 @@
 #include "attention_rows.cuh"
 
-namespace wsfast {
-namespace cuda {
+namespace wsfast::cuda {
 
 template int attention_rows(const AttentionRows<double>&, Stream);
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -5,8 +5,7 @@
 
 #include "../arguments.h"
 
-namespace wsfast {
-namespace cuda {
+namespace wsfast::cuda {
 
 using Stream = void*;
 
@@ -26,15 +25,11 @@ int own_row(const PositionState<T>&, const AscentRows<T>&, T* own_delta, Stream)
 // Given own_change X X^T (M, n): the value, and the coefficients of the gradient.
 template <typename T>
 int ascent_backward(const PositionState<T>&, const AscentRows<T>&, const T* by_gram, Stream);
-// Given the coefficients' product with [X; Y; Phi; K], which lacks the rest: the gradient; or a
-// step that forms the gradient where it is accepted.
-template <typename T>
-int ascent_gradient(const PositionState<T>&, const AscentRows<T>&, T* gradient, Stream);
+// Given the coefficients' product with [X; Y; Phi; K]: a step, which adds the rest of the gradient
+// where it is accepted.
 template <typename T>
 int ascent_step(const PositionState<T>&, const AscentRows<T>&, const StepRows<T>&, const Stalls<T>&,
                 Stream);
-template <typename T>
-int take_step(const StepRows<T>&, Stream);
 template <typename T>
 int centre_rows(const CentredRows<T>&, Stream);
 template <typename T>
@@ -47,10 +42,4 @@ int substitution_tile(const SubstitutionState<T>&, const SubstitutionTile<T>&,
                       const ContenderList<T>* list, Stream);
 constexpr std::int64_t kTileCandidates = 64;
 
-const char* error_text(int error);
-
-// Architectures compiled for, as nvcc was told.
-const char* architectures();
-
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

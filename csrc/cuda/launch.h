@@ -4,13 +4,20 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "kernels.h"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
+
+using Index = std::int64_t;
+
+// Of `count`, as many blocks as have `each`; more than a grid may have are too many to launch.
+inline unsigned blocks_of(Index count, Index each = 1) {
+  const Index blocks = (count + each - 1) / each, too_many = Index{1} << 31;
+  return static_cast<unsigned>(blocks < too_many ? blocks : too_many);
+}
 
 // What a block may use of dynamic shared memory without asking.
 constexpr std::size_t kSharedAtOnce = 48 << 10;
@@ -30,9 +37,11 @@ inline std::size_t shared_limit(int device) {
   return error == cudaSuccess ? static_cast<std::size_t>(bytes) : 0;
 }
 
+// A grid of no block is none.
 template <class... Parameters, class... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, std::size_t shared,
            Stream stream, Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0) return cudaSuccess;
   if (shared > kSharedAtOnce) {
     const int error = cleared(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -47,6 +56,4 @@ int launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, std::size
   return cleared(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

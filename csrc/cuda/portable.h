@@ -4,23 +4,16 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdint>
-#include <cstring>
-
 #ifdef WSFAST_CUDA_ON_CPU
-#define WSFAST_SHARED(T, name, count) \
-  T* name = ::cuda_on_cpu::shared_array<T>(__COUNTER__, __LINE__, (count))
-#define WSFAST_DYNAMIC_SHARED(T, name) T* name = static_cast<T*>(::cuda_on_cpu::dynamic_shared())
+#include <cuda_on_cpu/portable.h>
 #else
+
 #define WSFAST_SHARED(T, name, count) __shared__ T name[count]
 #define WSFAST_DYNAMIC_SHARED(T, name)                                   \
   extern __shared__ __align__(16) unsigned char wsfast_dynamic_shared[]; \
   T* name = reinterpret_cast<T*>(wsfast_dynamic_shared)
-#endif
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 // ---- products of fragments on tensor cores: C (16, 8) += A (16, 8) B (8, 8)
 //
@@ -28,6 +21,62 @@ namespace {
 //     a = A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4],
 //     b = B[t][g], B[t + 4][g],
 //     c = C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1].
+//
+// Of both factors tensor cores drop what is beyond ten bits of mantissa, and of each sum what is
+// beyond a float's.
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4],
+                                              const float (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+        "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+// Keeps a compiler from holding on to what it computed from x: registers are worth more than that.
+__device__ __forceinline__ void forget_derived(float& x) { asm volatile("" : "+f"(x)); }
+
+// 1 / x to a unit in the last place or two, where x and 1 / x are normal numbers.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ double reciprocal(double x) {
+  double y;  // 20 bits, doubled twice
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+  y += y * (1.0 - x * y);
+  return y + y * (1.0 - x * y);
+}
+
+// ---- asynchronous copies of 16 bytes from global to shared memory
+
+// The first `bytes` (0 to 16) are copied, the rest is set to 0.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+
+// Closes the group of this thread's copies since the last one closed.
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kOpen of this thread's groups are still under way. Other threads see the
+// copies only behind a barrier.
+template <int kOpen>
+__device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kOpen) : "memory");
+}
+
+}  // namespace wsfast::cuda
+#endif
+
+namespace wsfast::cuda {
 
 // x to within 2^-11 of it, in the ten bits of mantissa that tensor cores take; what is not finite,
 // or beyond 4e34, becomes NaN.
@@ -36,110 +85,4 @@ __device__ __forceinline__ float round_to_tf32(float x) {
   return far - 8192.0f * x;
 }
 
-#ifdef WSFAST_CUDA_ON_CPU
-inline double toward_zero(double x, int bits) {
-  std::uint64_t all;
-  std::memcpy(&all, &x, sizeof all);
-  all &= ~std::uint64_t{0} << (53 - bits);
-  std::memcpy(&x, &all, sizeof all);
-  return x;
-}
-#endif
-
-// Of both factors tensor cores drop what is beyond ten bits of mantissa, and of each sum what is
-// beyond a float's.
-__device__ __forceinline__ void multiply_tf32(float (&c)[4], const float (&a)[4],
-                                              const float (&b)[2]) {
-#ifdef WSFAST_CUDA_ON_CPU
-  struct Fragments {
-    double a[4], b[2];
-  } mine;
-  for (int e = 0; e < 4; ++e) mine.a[e] = toward_zero(a[e], 11);
-  for (int e = 0; e < 2; ++e) mine.b[e] = toward_zero(b[e], 11);
-  const auto all = ::cuda_on_cpu::gather(mine);
-  const int lane = ::cuda_on_cpu::lane(), g = lane / 4, t = lane % 4;
-  for (int e = 0; e < 4; ++e) {
-    const int row = g + 8 * (e / 2), column = 2 * t + e % 2;
-    for (int half = 0; half < 2; ++half) {
-      double sum = c[e];
-      for (int k = 0; k < 4; ++k)
-        sum += all[row % 8 * 4 + k].a[row / 8 + 2 * half] * all[column * 4 + k].b[half];
-      c[e] = static_cast<float>(toward_zero(sum, 24));
-    }
-  }
-#else
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-        "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-#endif
-}
-
-// Keeps a compiler from holding on to what it computed from x: registers are worth more than that.
-__device__ __forceinline__ void forget_derived([[maybe_unused]] float& x) {
-#ifndef WSFAST_CUDA_ON_CPU
-  asm volatile("" : "+f"(x));
-#endif
-}
-
-// 1 / x to a unit in the last place or two, where x and 1 / x are normal numbers.
-__device__ __forceinline__ float reciprocal(float x) {
-#ifdef WSFAST_CUDA_ON_CPU
-  return 1.0f / x;
-#else
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#endif
-}
-__device__ __forceinline__ double reciprocal(double x) {
-#ifdef WSFAST_CUDA_ON_CPU
-  return 1.0 / x;
-#else
-  double y;  // 20 bits, doubled twice
-  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
-  y += y * (1.0 - x * y);
-  return y + y * (1.0 - x * y);
-#endif
-}
-
-// ---- asynchronous copies of 16 bytes from global to shared memory
-
-// The first `bytes` (0 to 16) are copied, the rest is set to 0.
-__device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
-#ifdef WSFAST_CUDA_ON_CPU
-  ::cuda_on_cpu::copy_async(shared, global, bytes);
-#else
-  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(to), "l"(global), "r"(bytes)
-               : "memory");
-#endif
-}
-
-// Closes the group of this thread's copies since the last one closed.
-__device__ __forceinline__ void close_copies() {
-#ifdef WSFAST_CUDA_ON_CPU
-  ::cuda_on_cpu::close_copies();
-#else
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Waits until at most kOpen of this thread's groups are still under way. Other threads see the
-// copies only behind a barrier.
-template <int kOpen>
-__device__ __forceinline__ void await_copies() {
-#ifdef WSFAST_CUDA_ON_CPU
-  ::cuda_on_cpu::await_copies(kOpen);
-#else
-  asm volatile("cp.async.wait_group %0;" : : "n"(kOpen) : "memory");
-#endif
-}
-
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

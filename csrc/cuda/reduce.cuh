@@ -3,9 +3,7 @@
 
 #include "portable.h"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr int kWarp = 32;
@@ -55,6 +53,4 @@ __device__ __forceinline__ void over_block(Combine combine, T (&values)[kCount],
   }
 }
 
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -1,72 +1,68 @@
-// The gradient of each point, and one accepted-or-refused step of the ascent.
+// From the own row's products to the coefficients of the gradient, by the Gram matrix (see
+// ascent.cuh), and from those to an accepted-or-refused step of the ascent.
 #pragma once
 
-#include "../formulas.h"
 #include "ascent.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
-// What is left to add to a gradient that comes in as coefficients [X; Y; Phi; K].
-template <typename T>
-struct Rest {
-  const T *word, *delta, *bilinear, *coef, *means;
-  Index first, last, d;
-  T by_word, by_delta, by_bilinear;
-
-  // To the pack `g` of the columns from k on.
-  __device__ __forceinline__ void add(Index k, Pack<kWide<T>, T>& g) const {
-    const auto w = load(word + k), x = load(delta + k), b = load(bilinear + k);
-#pragma unroll
-    for (int e = 0; e < kWide<T>; ++e)
-      g.at[e] += by_word * w.at[e] + by_delta * x.at[e] + by_bilinear * b.at[e];
-#pragma unroll 2
-    for (Index j = first; j < last; ++j) {
-      const T by_mean = coef[j];
-      const auto mean = load(means + j * d + k);
-#pragma unroll
-      for (int e = 0; e < kWide<T>; ++e) g.at[e] += by_mean * mean.at[e];
-    }
-  }
-};
-template <typename T>
-struct Lacking {
-  PositionState<T> p;
-  AscentRows<T> rows;
-
-  __device__ __forceinline__ Rest<T> at(Index m) const {
-    const Index position = m / p.starts, start = m % p.starts;
-    const T* const s = rows.scalars + m * kScalars;
-    return {p.word + position * p.d,
-            rows.delta + m * p.d,
-            Products<T>(rows, m, p.n, p.d).bilinear,
-            rows.dominated_coef + start * p.dominated_start[p.positions],
-            p.dominated_mean,
-            p.dominated_start[position],
-            p.dominated_start[position + 1],
-            p.d,
-            s[0],
-            T(2) * s[1],
-            s[4]};
-  }
-};
-// A gradient that is whole.
-struct Whole {
-  __device__ __forceinline__ Whole at(Index) const { return {}; }
-  template <typename Numbers>
-  __device__ __forceinline__ void add(Index, Numbers&) const {}
-};
-
+// `by_gram` (M, n) is the own row's change of attention times XX^T.
 template <typename T>
 __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
-    gradient_kernel(const __grid_constant__ Lacking<T> lacking, T* const gradient) {
-  const Index m = blockIdx.x, d = lacking.p.d;
-  const Rest<T> rest = lacking.at(m);
-  for (Index k = threadIdx.x * kWide<T>; k < d; k += kPointThreads * kWide<T>) {
-    auto g = load(gradient + m * d + k);
-    rest.add(k, g);
-    store(gradient + m * d + k, g);
+    backward_kernel(const __grid_constant__ PositionState<T> p,
+                    const __grid_constant__ AscentRows<T> rows, const T* const by_gram,
+                    const bool normalized) {
+  WSFAST_SHARED(T, scratch, 3 * kPointThreads / kWarp);
+  const Index m = blockIdx.x, n = p.n;
+  const Index i = p.index[blockIdx.x / static_cast<unsigned>(p.starts)];
+  const Products<T> at(rows, m, n, p.d);
+  const T *const gram = by_gram + m * n, *const weight = rows.own_weight + m * n,
+                 *const change = rows.own_change + m * n, *const slope = rows.own_slope + m * n;
+  T* const scalars = rows.scalars + m * kScalars;
+  const T alpha = scalars[2], delta2 = scalars[3];
+  T sums[3] = {0, 0, 0};
+  for (Index l = threadIdx.x; l < n; l += kPointThreads) {
+    sums[0] += weight[l] * (gram[l] + alpha * at.words[l]);
+    sums[1] += change[l] * gram[l];
+    sums[2] += change[l] * at.words[l];
+  }
+  over_block<kPointThreads>(Add{}, sums, scratch);
+  const T along = sums[2] + alpha * delta2;  // delta_i.Delta
+  const T mean = normalized ? sums[0] + weight[i] * along : T(0);
+  for (Index l = threadIdx.x; l < n; l += kPointThreads) {
+    const T by_word = gram[l] + alpha * at.words[l];  // delta_i.x_l
+    const T by_score = T(2) * slope[l] * (by_word - mean + (l == i ? along : T(0)));
+    at.own[l] = by_score;
+    at.words[l] = T(2) * alpha * change[l];
+    if (l == i) at.score[l] = scalars[4] = by_score;
+  }
+  if (threadIdx.x == 0) {
+    rows.value[m] += larger(sums[1] + alpha * (sums[2] + along), T(0));
+    scalars[1] += alpha * alpha;
+  }
+}
+
+// What is left to add to a point's gradient that comes in as coefficients [X; Y; Phi; K]: to its
+// columns `g` from k on, where Delta is `x`.
+template <typename T>
+__device__ __forceinline__ void add_rest(const PositionState<T>& p, const AscentRows<T>& rows,
+                                         Index k, const Pack<kWide<T>, T>& x,
+                                         Pack<kWide<T>, T>& g) {
+  const unsigned starts = static_cast<unsigned>(p.starts), position = blockIdx.x / starts;
+  const T* const coef = rows.dominated_coef + blockIdx.x % starts * p.dominated_start[p.positions];
+  const T* const s = rows.scalars + blockIdx.x * kScalars;
+  const T by_word = s[0], by_delta = T(2) * s[1], by_bilinear = s[4];
+  const auto w = load(p.word + position * p.d + k);
+  const auto b = load(Products<T>(rows, blockIdx.x, p.n, p.d).bilinear + k);
+#pragma unroll
+  for (int e = 0; e < kWide<T>; ++e)
+    g.at[e] += by_word * w.at[e] + by_delta * x.at[e] + by_bilinear * b.at[e];
+#pragma unroll 2
+  for (Index j = p.dominated_start[position]; j < p.dominated_start[position + 1]; ++j) {
+    const T by_mean = coef[j];
+    const auto mean = load(p.dominated_mean + j * p.d + k);
+#pragma unroll
+    for (int e = 0; e < kWide<T>; ++e) g.at[e] += by_mean * mean.at[e];
   }
 }
 
@@ -80,9 +76,10 @@ __device__ __forceinline__ void count_step(const Stalls<T>& stalls, Index m, T v
   stalls.taken[m] = taken + 1;
 }
 
-template <class Gradient, typename T>
+template <typename T>
 __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
-    step_kernel(const __grid_constant__ StepRows<T> in, const __grid_constant__ Gradient tried,
+    step_kernel(const __grid_constant__ PositionState<T> p,
+                const __grid_constant__ AscentRows<T> rows, const __grid_constant__ StepRows<T> in,
                 const __grid_constant__ Stalls<T> stalls) {
   WSFAST_SHARED(T, scratch, 3 * kPointThreads / kWarp);
   const Index m = blockIdx.x, d = in.d;
@@ -90,7 +87,6 @@ __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
   if (counts && stalls.ended[m]) return;
   T *const delta = in.delta + m * d, *const best = in.best_delta + m * d,
            *const gradient = in.best_gradient + m * d;
-  const T* const tried_gradient = in.gradient + m * d;
   const T value = in.value[m], best_value = in.best_value[m], radius = in.radius,
           old_beta = in.beta[m];
   const bool better = value > best_value;
@@ -108,11 +104,10 @@ __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
     }
   };
   if (better) {
-    const auto rest = tried.at(m);
     for (Index k = threadIdx.x * kWide<T>; k < d; k += kPointThreads * kWide<T>) {
-      auto g = load(tried_gradient + k);
-      rest.add(k, g);
       const auto x = load(delta + k);
+      auto g = load(in.gradient + m * d + k);
+      add_rest(p, rows, k, x, g);
       auto move = load(best + k);
 #pragma unroll
       for (int e = 0; e < kWide<T>; ++e) move.at[e] = x.at[e] - move.at[e];
@@ -171,33 +166,19 @@ __global__ void __launch_bounds__(kPointThreads, kPointBlocks)
   }
 }
 
-}  // namespace
-
 template <typename T>
-int ascent_gradient(const PositionState<T>& p, const AscentRows<T>& rows, T* gradient,
+int ascent_backward(const PositionState<T>& p, const AscentRows<T>& rows, const T* by_gram,
                     Stream stream) {
-  if (!whole<T>(p.d, gradient)) return cudaErrorInvalidValue;
-  const Lacking<T> lacking{p, rows};
-  return launch_rows(gradient_kernel<T>, p.positions * p.starts, stream, lacking, gradient);
-}
-
-template <class Gradient, typename T>
-int step(const StepRows<T>& in, const Gradient& tried, const Stalls<T>& stalls, Stream stream) {
-  if (!whole<T>(in.d, in.delta, in.gradient, in.best_delta, in.best_gradient))
-    return cudaErrorInvalidValue;
-  return launch_rows(step_kernel<Gradient, T>, in.rows, stream, in, tried, stalls);
+  const bool normalized = p.weight_fn != WeightFn::kReluUnnormalized &&
+                          p.weight_fn != WeightFn::kSquareplusUnnormalized;
+  return launch(backward_kernel<T>, blocks_of(p.positions * p.starts), kPointThreads, 0, stream, p,
+                rows, by_gram, normalized);
 }
 
 template <typename T>
 int ascent_step(const PositionState<T>& p, const AscentRows<T>& rows, const StepRows<T>& in,
                 const Stalls<T>& stalls, Stream stream) {
-  return step(in, Lacking<T>{p, rows}, stalls, stream);
+  return launch(step_kernel<T>, blocks_of(in.rows), kPointThreads, 0, stream, p, rows, in, stalls);
 }
 
-template <typename T>
-int take_step(const StepRows<T>& in, Stream stream) {
-  return step(in, Whole{}, Stalls<T>{}, stream);
-}
-
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

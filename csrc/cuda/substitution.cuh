@@ -4,9 +4,7 @@
 
 #include "contenders.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 // The candidate's own row and dominated pairs, to `value`; what a row and a candidate give to all
 // positions, in place; and the bounds. Of `attention`, the row of own errors becomes the root
@@ -318,16 +316,13 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<T>)
   if (list.surest != nullptr) see_bounds(in, tile, place, mine, list);
 }
 
-}  // namespace
-
 template <typename T>
 int substitution_tile(const SubstitutionState<T>& in, const SubstitutionTile<T>& tile,
                       const ContenderList<T>* list, Stream stream) {
-  if (in.positions == 0 || tile.candidates == 0) return cudaSuccess;
   const int error = with_given_weight_fn(in.weight_fn, [&](const auto& g) {
     using G = std::decay_t<decltype(g)>;
-    const int first = launch(apart_kernel<G, T>, dim3(blocks_of(tile.candidates, kWarp)),
-                             kRowThreads, 0, stream, g, in, tile);
+    const int first = launch(apart_kernel<G, T>, blocks_of(tile.candidates, kWarp), kRowThreads, 0,
+                             stream, g, in, tile);
     if (first != cudaSuccess) return first;
     const dim3 grid(blocks_of(tile.candidates, kTileCandidates),
                     blocks_of(in.positions, kTilePositions));
@@ -338,5 +333,4 @@ int substitution_tile(const SubstitutionState<T>& in, const SubstitutionTile<T>&
   return keep_contenders(in, tile, *list, stream);
 }
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

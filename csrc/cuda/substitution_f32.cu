@@ -1,8 +1,7 @@
 #include "candidate_attention.cuh"
 #include "substitution.cuh"
 
-namespace wsfast {
-namespace cuda {
+namespace wsfast::cuda {
 
 template int centre_rows(const CentredRows<float>&, Stream);
 template int candidate_attention(const SubstitutionState<float>&, const SubstitutionTile<float>&,
@@ -10,5 +9,4 @@ template int candidate_attention(const SubstitutionState<float>&, const Substitu
 template int substitution_tile(const SubstitutionState<float>&, const SubstitutionTile<float>&,
                                const ContenderList<float>*, Stream);
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -1,8 +1,7 @@
 #include "candidate_attention.cuh"
 #include "substitution.cuh"
 
-namespace wsfast {
-namespace cuda {
+namespace wsfast::cuda {
 
 template int centre_rows(const CentredRows<double>&, Stream);
 template int candidate_attention(const SubstitutionState<double>&, const SubstitutionTile<double>&,
@@ -10,5 +9,4 @@ template int candidate_attention(const SubstitutionState<double>&, const Substit
 template int substitution_tile(const SubstitutionState<double>&, const SubstitutionTile<double>&,
                                const ContenderList<double>*, Stream);
 
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

@@ -4,9 +4,7 @@
 #include "../weight_fn.h"
 #include "reduce.cuh"
 
-namespace wsfast {
-namespace cuda {
-namespace {
+namespace wsfast::cuda {
 
 template <typename T>
 constexpr T kNoScore = -Bits<T>::kHuge;  // of a word that is not seen: its weight is 0
@@ -35,6 +33,4 @@ struct Weigh {
   }
 };
 
-}  // namespace
-}  // namespace cuda
-}  // namespace wsfast
+}  // namespace wsfast::cuda

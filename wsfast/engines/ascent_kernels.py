@@ -222,21 +222,14 @@ class OfWordsByGram(OfWords):
             self._batches.append(_Batch(rows, rows[:, :n] @ rows[:, :n].mT, here, *parts))
 
     def value_and_gradient(self, delta: Tensor) -> tuple[Tensor, Tensor]:
-        flat = self._flat(delta)
-        rows = self._rows_at(flat, with_size=False)
-        self._evaluate(self._of_batches(flat), rows)
-        gradient = self._gradient.all
-        self._kernels.launch("ascent_gradient", self._state, rows, gradient.data_ptr())
-        return self._value.view(self._shape), gradient.view(*self._shape, -1)[..., : self._d]
-
-    def climbs(self, climb: Climb) -> bool:
-        """Whether `climb` can take such a climb on."""
-        return climb.trial.shape[-1] == self._gradient.all.shape[1]
+        climb = Climb.start(delta)  # whose first step is accepted
+        self.climb(climb, 1, None, 1.0)
+        return climb.value, climb.gradient
 
     def climb(self, climb: Climb, steps: int, tol: float | None, radius: float) -> Tensor:
         """Take `steps` steps; with `tol`, as `Engine.until_still`. Returns the steps taken (M,)."""
         for name, value in vars(climb).items():
-            setattr(climb, name, value.contiguous())
+            setattr(climb, name, aligned(value) if value.dim() == 3 else value.contiguous())
         flat = climb.trial.view(-1, climb.trial.shape[-1])
         dtype = flat.dtype
         rows, points = self._rows_at(flat, with_size=False), self._of_batches(flat)
@@ -253,6 +246,8 @@ class OfWordsByGram(OfWords):
         for _ in range(steps):
             self._evaluate(points, rows)
             self._kernels.launch("ascent_step", self._state, rows, step, stalls)
+        for name, value in vars(climb).items():
+            setattr(climb, name, value[..., : self._d] if value.dim() == 3 else value)
         return taken
 
     def _evaluate(self, points: Sequence[Tensor], rows: Any) -> None:

@@ -17,8 +17,8 @@ from wsfast.bound.multipliers import DECAY, Path, Slopes, Step
 from wsfast.bound.pairs import Pairs
 from wsfast.bound.shape import Shape
 from wsfast.engines import compiled
-from wsfast.engines.ascent_kernels import NativeFunctional, OfHead, OfWords
-from wsfast.engines.engine import Evaluator, RandomPlane
+from wsfast.engines.ascent_kernels import NativeFunctional, OfHead, OfWords, take_step
+from wsfast.engines.engine import Climb, Evaluator, RandomPlane
 from wsfast.engines.features import TILE, FeatureOptions, by_tiles
 from wsfast.engines.native import Native
 
@@ -46,6 +46,14 @@ class Cpu(Native):
 
     def features(self, X: Tensor, queries: Tensor, given: FeatureOptions) -> Tensor:
         return by_tiles(X.contiguous(), queries, given, TILE)
+
+    def take_step(
+        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
+    ) -> None:
+        if balls > 1:
+            super().take_step(climb, value, gradient, radius, balls)
+        else:
+            take_step(climb, value, gradient, radius)
 
     def functional(self, state: FunctionalState, starts: int) -> Evaluator:
         return NativeFunctional(state, starts)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wsfast.engines.ascent_kernels import OfWordsByGram
-from wsfast.engines.engine import TORCH, Climb, Evaluator
+from wsfast.engines.engine import Climb, Evaluator
 from wsfast.engines.features import FeatureOptions, by_tiles, fused_columns, fused_features
 from wsfast.engines.native import Native
 
@@ -32,19 +32,10 @@ class Cuda(Native):
             return fused_features(X, queries, given.weight_fn, given.mask, d**-0.5)
         return by_tiles(X.contiguous(), queries, given, TILE_BYTES // X.itemsize, split=single)
 
-    def take_step(
-        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
-    ) -> None:
-        # Kernels read 16 bytes at a time.
-        if climb.trial.shape[-1] % 4 == 0:
-            super().take_step(climb, value, gradient, radius, balls)
-        else:
-            TORCH.take_step(climb, value, gradient, radius, balls)
-
     def go_on(
         self, evaluator: Evaluator, climb: Climb, steps: int, radius: float, balls: int = 1
     ) -> None:
-        if isinstance(evaluator, OfWordsByGram) and evaluator.climbs(climb):
+        if isinstance(evaluator, OfWordsByGram):
             evaluator.climb(climb, steps, None, radius)
         else:
             super().go_on(evaluator, climb, steps, radius, balls)
@@ -58,7 +49,7 @@ class Cuda(Native):
         radius: float,
         balls: int = 1,
     ) -> Tensor:
-        if isinstance(evaluator, OfWordsByGram) and evaluator.climbs(climb):
+        if isinstance(evaluator, OfWordsByGram):
             return evaluator.climb(climb, steps, tol, radius)
         return super().until_still(evaluator, climb, steps, tol, radius, balls)
 

@@ -10,8 +10,8 @@ from wsfast.attention.rows import RowStatistics
 from wsfast.attention.state import BilinearState, PositionState
 from wsfast.attention.substitution import SubstitutionState
 from wsfast.attention.weight_fn import WeightFn
-from wsfast.engines.ascent_kernels import OfHead, OfWords, take_step
-from wsfast.engines.engine import Climb, Engine, Evaluator, _row_bytes
+from wsfast.engines.ascent_kernels import OfHead, OfWords
+from wsfast.engines.engine import Engine, Evaluator, _row_bytes
 from wsfast.engines.features import attention_statistics_
 from wsfast.engines.substitution_kernels import NativeTiles, Workspace
 
@@ -47,14 +47,6 @@ class Native(Engine):
         if len(words) < len(states):
             return super().norms_of_texts(states, starts)
         return self.of_words(words, starts)
-
-    def take_step(
-        self, climb: Climb, value: Tensor, gradient: Tensor, radius: float, balls: int = 1
-    ) -> None:
-        if balls > 1:
-            super().take_step(climb, value, gradient, radius, balls)
-        else:
-            take_step(climb, value, gradient, radius)
 
     def tiles(
         self, state: SubstitutionState, columns: int, budget: int, workspace: Workspace
