@@ -90,6 +90,17 @@ def test_batch_draws_and_mask(batch, weight_fn, normalize, dtype):
 
 
 @weight_fns
+def test_masks(text, weight_fn, normalize):
+    """Whole tiles without a word, words at the edges of tiles, one word alone."""
+    X, W = text(50, 24)
+    for words in ([0], [49], [15, 16], [31], [0, 16, 32, 48], [*range(16, 32)]):
+        mask = torch.zeros_like(X[:, 0], dtype=torch.bool)
+        mask[words] = True
+        options = {"weight_fn": weight_fn, "normalize": normalize, "mask": mask}
+        check(raf_features(X, W, **options, backend="native"), X, W, **options)
+
+
+@weight_fns
 def test_a_text_does_not_depend_on_its_batch(batch, weight_fn, normalize):
     """To the last bit, given the queries: PyTorch's product that makes them may."""
     X, W, mask = batch(37, 40, torch.float32)
@@ -113,6 +124,33 @@ def test_scores_of_a_thousand(text, weight_fn, normalize, dtype):
     for words in (X, X.flip(0)):
         phi = raf_features(words, W, weight_fn=weight_fn, normalize=normalize, backend="native")
         check(phi, words, W, weight_fn, normalize)
+
+
+def test_scores_of_a_thousand_whose_terms_have_one_sign(device):
+    """The rounding inside tensor cores goes one way: it must not add up over the columns."""
+    X = torch.rand(32, 768, dtype=torch.float64) + 0.5
+    X[::2] = (8 * X[::2]).round() / 8  # products of these are exact
+    queries = torch.rand(32, 768, dtype=torch.float64) + 0.5
+    X *= 1e3 / (queries @ X.mT).mean(0)[:, None]
+    X[::2] = (64 * X[::2]).round() / 64
+    X, queries = X.to(device, torch.float32), queries.to(device, torch.float32)
+    phi = fused_features(X[None], queries[None, None], WeightFn("softmax"), None, 1.0)[0, 0]
+    expected = (queries.double() @ X.double().mT).softmax(-1) @ X.double()
+    assert float((phi - expected).abs().max()) <= 5e-5 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("weight_fn", ["softmax", "relu"])
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, 1e25, 3e38])
+def test_numbers_that_are_not_finite_stay_so(device, weight_fn, odd):
+    """Scores beyond the largest number: φ is not finite, rather than wrong."""
+    X = torch.ones(20, 4, device=device)
+    X[3] = odd
+    fn = WeightFn(weight_fn)
+    for phi in (
+        fused_features(X[None], X[None, None], fn, None, 1.0),
+        by_tiles(X[None], X[None, None].clone(), FeatureOptions(fn, None, False), 99, split=True),
+    ):
+        assert not bool(phi.isfinite().any(-1).all())
 
 
 @weight_fns

@@ -13,7 +13,10 @@ from wsfast.engines.cuda import CUDA
 from wsfast.engines.engine import TORCH
 
 ACCURACY = {torch.float32: 1e-4, torch.float64: 1e-10}
-SIZES = [(1, 1), (1, 8), (2, 3), (3, 1), (5, 17), (16, 8), (17, 33), (33, 7), (7, 130)]
+SIZES = [
+    *((1, 1), (1, 8), (2, 3), (3, 1), (5, 17), (16, 8), (17, 33), (33, 7), (7, 130)),
+    *((3, 768), (2, 1025)),
+]
 
 
 @pytest.fixture

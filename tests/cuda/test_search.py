@@ -61,13 +61,14 @@ def test_long_texts(text, on_cpu, dtype):
     assert result.info["backend"] == "native"
 
 
+@pytest.mark.parametrize("d", [1, 7, 8, 130])
 @pytest.mark.parametrize("tol", [1e-6, 1e-2])
 @pytest.mark.parametrize("steps", [1, 5, 40])
-def test_a_place_ends_where_it_stops_rising(text, changes, objective, tol, steps):
+def test_a_place_ends_where_it_stops_rising(text, changes, objective, tol, steps, d):
     """As in PyTorch's own operations, whose closed form has its gradient by autograd."""
-    X, W = text(9, 8, torch.float64)
-    ball, aim = Limits(8**0.5, tol), objective(X, W)
-    start = Point(changes(9, 8, dtype=X.dtype), torch.full_like(X[:, 0], -torch.inf))
+    X, W = text(9, d, torch.float64)
+    ball, aim = Limits(d**0.5, tol), objective(X, W)
+    start = Point(changes(9, d, dtype=X.dtype), torch.full_like(X[:, 0], -torch.inf))
     point, taken = ascend_unattended(aim, start, ball, steps)
     expected, count = ascend_unattended(replace(aim, engine=TORCH), start, ball, steps)
     assert taken.tolist() == count.tolist()

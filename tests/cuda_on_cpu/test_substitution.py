@@ -1,4 +1,4 @@
-"""The kernels of substitution against the same in plain PyTorch."""
+"""What CUDA's kernels of substitution do beyond tests/native: bounds, thresholds, contenders."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 import torch
 from definition import random_text
 from parameters import dtypes, weight_fns
-from studies.substitution.cases import KINDS, hard_text
-from studies.substitution.kernels import agree, own_scores, state_of
+from studies.substitution.kernels import own_scores, state_of
 
 from wsfast.attention.substitution import Squares
 from wsfast.engines.substitution_kernels import ContenderList, NativeTiles, Workspace
@@ -27,68 +26,18 @@ BLOCK = 64  # candidates that are kept or left out together
 MARGIN = {torch.float32: 4e-6, torch.float64: 4e-14}
 
 
-def text(n, d, weight_fn, normalize, dtype, index=None):
+def text(n, d, weight_fn, normalize, dtype):
     """The state of a text, one word of which draws much attention, and its W."""
     X, W = random_text(n, d, n)
     W = W + torch.eye(d)
     X[n // 2] *= 2
-    return state_of(X, W, weight_fn, normalize, dtype, index), W
+    return state_of(X, W, weight_fn, normalize, dtype), W
 
 
-def squares(state, E, W, threshold=None):
-    """Of a tile alone, with its number in memory of another tile."""
+def squares(state, E, W):
+    """Of a tile alone."""
     E = E.to(state.stack.dtype)
-    tiles = NativeTiles(state, len(E), Workspace(CPU))
-    return tiles, tiles.squares(E, own_scores(E, W.to(E.dtype)), threshold)
-
-
-@weight_fns
-@dtypes
-def test_sizes(weight_fn, normalize, dtype):
-    """Words and candidates around the width of a warp, of a group, a chunk and a block."""
-    workspace, dominated = Workspace(CPU), 0
-    few = (1, 31, 65)
-    for n in (1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33):
-        state, W = text(n, 5, weight_fn, normalize, dtype)
-        dominated += len(state.dominated_row)
-        for count in (1, 2, 31, 32, 33, 63, 64, 65, 128, 129) if n == 3 else few:
-            E = random_text(count, 5, 100 + count)[0]
-            agree(state, E, own_scores(E, W), workspace)
-    assert (dominated > 3) == normalize
-
-
-@weight_fns
-@dtypes
-def test_larger_texts(weight_fn, normalize, dtype):
-    """More words than a chunk of rows, at some positions; every width of words."""
-    for n, d in [(64, 1), (129, 8), (300, 3), (65, 64), (33, 96), (5, 384), (3, 768), (2, 1000)]:
-        index = range(n) if n < 70 else (0, 1, n // 2, n - 2, n - 1)
-        state, W = text(n, d, weight_fn, normalize, dtype, [*index])
-        E = random_text(70, d, 100 + d)[0]
-        agree(state, E, own_scores(E, W), Workspace(CPU))
-    state, W = text(2, 1024, weight_fn, normalize, dtype)
-    E = random_text(3, 1024, 5)[0]
-    agree(state, E, own_scores(E, W), Workspace(CPU))
-
-
-@weight_fns
-@dtypes
-def test_positions(weight_fn, normalize, dtype):
-    """Some positions alone, in any number; memory that an earlier tile has filled."""
-    E, workspace = random_text(90, 5, 8)[0], Workspace(CPU)
-    for index in ([0], [64], [40, 2, 33], range(3, 36), range(65)):
-        state, W = text(65, 5, weight_fn, normalize, dtype, [*index])
-        for part in E.split(70):
-            agree(state, part, own_scores(part, W), workspace, columns=200)
-
-
-@weight_fns
-@dtypes
-@pytest.mark.parametrize("kind", KINDS)
-def test_hard_texts(weight_fn, normalize, dtype, kind):
-    X, W, E, _ = hard_text(kind, weight_fn, normalize)
-    E = torch.cat([E, -E, 2 * E, E.flip(0), E, E, E, E])
-    agree(state_of(X, W, weight_fn, normalize, dtype), E, own_scores(E, W), Workspace(CPU))
+    return NativeTiles(state, len(E), Workspace(CPU)).squares(E, own_scores(E, W.to(E.dtype)))
 
 
 def products_one_by_one(left, right, out):
@@ -127,7 +76,7 @@ def test_a_pair_does_not_depend_on_others(monkeypatch, weight_fn, normalize, dty
     assert torch.equal(again.value, whole[0][:, moved])
     assert torch.equal(again.size, whole[1][moved])
     at = torch.tensor([36, 5, 18, 0, 17])
-    _, got = squares(at_some(state, at), E, W)
+    got = squares(at_some(state, at), E, W)
     assert torch.equal(got.value, whole[0][at])
 
 
@@ -138,36 +87,9 @@ def test_order_of_threads(monkeypatch, dtype):
     for order in ("up", "down", "random", "warp"):
         monkeypatch.setenv("CUDA_ON_CPU_ORDER", order)
         state, W = text(37, 5, "softmax", True, dtype)
-        results.append(squares(state, E, W)[1])
+        results.append(squares(state, E, W))
     for result in results[1:]:
         assert all(map(torch.equal, result, results[0]))
-
-
-@weight_fns
-@dtypes
-def test_threshold(weight_fn, normalize, dtype):
-    """What may reach it is computed in full, in whole blocks; the rest stays below it."""
-    E = random_text(200, 6, 8)[0] * torch.linspace(0.1, 2, 200)[:, None]
-    state, W = text(37, 6, weight_fn, normalize, dtype)
-    _, plain = squares(state, E, W)
-    norms = plain.value.clamp(min=0).double().sqrt()
-    for threshold in (torch.full((37,), -torch.inf), torch.zeros(37)):
-        assert all(map(torch.equal, squares(state, E, W, threshold.double())[1], plain))
-    left_out = 0
-    for share in (0.3, 0.7, 0.95):
-        threshold = share * norms.amax(1)
-        _, got = squares(state, E, W, threshold)
-        assert torch.equal(got.size, plain.size)
-        assert torch.equal(got.norm_error2, plain.norm_error2)
-        other = got.value != plain.value
-        left_out += int(other.sum())
-        assert bool((got.value.clamp(min=0).double().sqrt() < threshold[:, None])[other].all())
-        assert bool((norms < threshold[:, None] * (1 + 1e-5))[other].all())
-        for block in other.split(BLOCK, dim=1):
-            assert bool((block.all(1) | ~block.any(1)).all())
-    assert left_out > 50
-    highest = torch.full((37,), 1e15, dtype=torch.float64)
-    assert not bool((squares(state, E, W, highest)[1].value > plain.value).any())
 
 
 def bounds(state, found: Squares):
@@ -260,7 +182,7 @@ def test_sizes_beyond_the_limit_leave_no_room(dtype):
 def test_pairs_that_may_reach_a_threshold(weight_fn, normalize, dtype, choice):
     state, W = text(37, 6, weight_fn, normalize, dtype)
     E = random_text(90, 6, 8)[0].to(dtype)
-    low, high = bounds(state, squares(state, E, W)[1])
+    low, high = bounds(state, squares(state, E, W))
     allowed = (torch.rand(37, 90) > 0.5).to(torch.uint8) if choice else None
     admitted = torch.ones(37, 90, dtype=torch.bool) if allowed is None else allowed > 0
     number = torch.randperm(1000)[:90]

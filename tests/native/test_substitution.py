@@ -25,33 +25,48 @@ LANES = {torch.float32: 16, torch.float64: 8}
 @weight_fns
 @dtypes
 def test_sizes(kernels, weight_fn, normalize, dtype):
-    """Words and candidates around the width of a vector and of a group of rows."""
+    """Words and candidates around the width of a vector or warp, of a group of rows, of a block."""
     lanes, workspace, dominated = LANES[dtype], Workspace(CPU), 0
-    few = (1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes + 1)
-    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 33):
+    few = (1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes + 1, 65)
+    many = (*range(1, 2 * lanes + 2), 63, 64, 65, 128, 129)
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33):
         X, W = random_text(n, 5, n)
         W = W + torch.eye(5)
         X[n // 2] *= 2
         state = state_of(X, W, weight_fn, normalize, dtype)
         dominated += len(state.dominated_row)
-        for count in range(1, 2 * lanes + 2) if n == 3 else few:
+        for count in many if n == 3 else few:
             E = random_text(count, 5, 100 + count)[0]
             agree(state, E, own_scores(E, W), workspace)
     assert (dominated > 5) == normalize
+
+
+@pytest.mark.deep
+@weight_fns
+@dtypes
+def test_larger_texts(kernels, weight_fn, normalize, dtype):
+    """More words than CUDA's chunk of rows, at some positions; every width of words."""
+    for n, d in [(64, 1), (129, 8), (300, 3), (65, 64), (33, 96), (5, 384), (3, 768), (2, 1024)]:
+        index = range(n) if n < 70 else (0, 1, n // 2, n - 2, n - 1)
+        X, W = random_text(n, d, n)
+        X[n // 2] *= 2
+        E = random_text(70, d, 100 + d)[0]
+        state = state_of(X, W + torch.eye(d), weight_fn, normalize, dtype, [*index])
+        agree(state, E, own_scores(E, W + torch.eye(d)), Workspace(CPU))
 
 
 @weight_fns
 @dtypes
 def test_positions(kernels, weight_fn, normalize, dtype):
     """Some positions alone, in any number; memory that an earlier tile has filled."""
-    X, W = random_text(9, 5, 3)
+    X, W = random_text(65, 5, 3)
     X[4] *= 3
-    E = random_text(21, 5, 8)[0]
+    E = random_text(90, 5, 8)[0]
     workspace = Workspace(CPU)
-    for index in ([0], [8], [4], [1, 4, 7], [0, 2, 3, 4, 5, 8], range(9)):
+    for index in ([0], [64], [4], [40, 2, 33], [0, 2, 3, 4, 5, 8], range(3, 36), range(65)):
         state = state_of(X, W, weight_fn, normalize, dtype, [*index])
-        for part in E.split(8):
-            agree(state, part, own_scores(part, W), workspace, columns=40)
+        for part in E.split(8 if len(index) < 7 else 70):
+            agree(state, part, own_scores(part, W), workspace, columns=200)
     # More positions than words that attend to them in a group, and one dimension.
     X, W = random_text(6, 1, 1)
     E = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
@@ -64,6 +79,7 @@ def test_positions(kernels, weight_fn, normalize, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_hard_texts(kernels, weight_fn, normalize, dtype, kind):
     X, W, E, _ = hard_text(kind, weight_fn, normalize)
+    E = torch.cat([E, -E, 2 * E, E.flip(0), E, E, E, E])
     agree(
         state_of(X, W, weight_fn, normalize, dtype),
         E,
