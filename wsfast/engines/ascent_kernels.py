@@ -13,7 +13,7 @@ from torch import Tensor
 from wsfast.attention.functional import FunctionalState
 from wsfast.attention.state import BilinearState, HeadState, PositionState
 from wsfast.engines import compiled
-from wsfast.engines.engine import PATIENCE, Climb
+from wsfast.engines.engine import PATIENCE, Climb, Climber
 from wsfast.engines.features import aligned
 
 _SCALARS = 5  # kScalars of csrc/arguments.h
@@ -195,7 +195,7 @@ class _Batch(NamedTuple):
     gradient: Tensor  # (T, m, d)
 
 
-class OfWordsByGram(OfWords):
+class OfWordsByGram(OfWords, Climber):
     """As `OfWords`, on CUDA: the own row by the Gram matrix of the words, and whole steps.
 
     A step is three products, of all texts that have as many points, and three kernels; the host
@@ -227,7 +227,6 @@ class OfWordsByGram(OfWords):
         return climb.value, climb.gradient
 
     def climb(self, climb: Climb, steps: int, tol: float | None, radius: float) -> Tensor:
-        """Take `steps` steps; with `tol`, as `Engine.until_still`. Returns the steps taken (M,)."""
         for name, value in vars(climb).items():
             setattr(climb, name, aligned(value) if value.dim() == 3 else value.contiguous())
         flat = climb.trial.view(-1, climb.trial.shape[-1])

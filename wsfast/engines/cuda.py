@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from wsfast.engines.ascent_kernels import OfWordsByGram
-from wsfast.engines.engine import Climb, Evaluator
 from wsfast.engines.features import FeatureOptions, by_tiles, fused_columns, fused_features
 from wsfast.engines.native import Native
 
@@ -31,27 +30,6 @@ class Cuda(Native):
         if single and not given.causal and n < words and d <= fused_columns(X.device):
             return fused_features(X, queries, given.weight_fn, given.mask, d**-0.5)
         return by_tiles(X.contiguous(), queries, given, TILE_BYTES // X.itemsize, split=single)
-
-    def go_on(
-        self, evaluator: Evaluator, climb: Climb, steps: int, radius: float, balls: int = 1
-    ) -> None:
-        if isinstance(evaluator, OfWordsByGram):
-            evaluator.climb(climb, steps, None, radius)
-        else:
-            super().go_on(evaluator, climb, steps, radius, balls)
-
-    def until_still(
-        self,
-        evaluator: Evaluator,
-        climb: Climb,
-        steps: int,
-        tol: float,
-        radius: float,
-        balls: int = 1,
-    ) -> Tensor:
-        if isinstance(evaluator, OfWordsByGram):
-            return evaluator.climb(climb, steps, tol, radius)
-        return super().until_still(evaluator, climb, steps, tol, radius, balls)
 
 
 CUDA = Cuda()

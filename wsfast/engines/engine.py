@@ -5,6 +5,7 @@ An engine is chosen once, in `engines.choose`; nothing above asks which one it h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -142,6 +143,14 @@ class Climb:
         best = (first[:, None] + self.value.topk(count, 1).indices).flatten()
         for name, value in vars(self).items():
             setattr(self, name, value.flatten(0, 1)[best].unflatten(0, (P, count)))
+
+
+class Climber(ABC):
+    """An evaluator that takes the steps of a climb itself; the host waits for none of them."""
+
+    @abstractmethod
+    def climb(self, climb: Climb, steps: int, tol: float | None, radius: float) -> Tensor:
+        """As `Engine.go_on`, or with `tol` as `Engine.until_still`: the steps (M,) taken."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +300,9 @@ class Engine:
         self, evaluator: Evaluator, climb: Climb, steps: int, radius: float, balls: int = 1
     ) -> None:
         """Take `steps` steps from every start of a climb."""
+        if isinstance(evaluator, Climber):
+            evaluator.climb(climb, steps, None, radius)
+            return
         for _ in range(steps):
             self.take_step(climb, *evaluator.value_and_gradient(climb.trial), radius, balls)
 
@@ -307,6 +319,8 @@ class Engine:
 
         Returns the steps (P,) that each place took. No value is looked at.
         """
+        if isinstance(evaluator, Climber):
+            return evaluator.climb(climb, steps, tol, radius)
         history: list[Tensor] = []
         value, delta = climb.value, climb.delta
         done = torch.zeros_like(value[:, 0], dtype=torch.bool)
