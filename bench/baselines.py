@@ -29,7 +29,7 @@ def layer(X: Tensor, W: Tensor) -> Tensor:
 
 def perturbed_texts(X: Tensor, positions: Tensor, delta: Tensor) -> Tensor:
     """One text (m, n, d) for each position (m,) and its Δ (m, d)."""
-    rows = torch.arange(len(positions))
+    rows = torch.arange(len(positions), device=positions.device)
     return X.expand(len(positions), -1, -1).index_put((rows, positions), X[positions] + delta)
 
 
@@ -246,9 +246,9 @@ class SubstitutionProducts:
 
 
 def sdpa_features(X: Tensor, W: Tensor) -> Tensor:
-    """φ(X) by PyTorch's fused attention, the product X W included."""
-    words = X[None, None]
-    return scaled_dot_product_attention((X @ W)[None, None], words, words)[0, 0]
+    """φ(X) of texts (..., n, d) by PyTorch's fused attention, the product X W included."""
+    words = X.view(-1, 1, *X.shape[-2:])
+    return scaled_dot_product_attention(words @ W, words, words).view(X.shape)
 
 
 class Statistics(NamedTuple):

@@ -11,5 +11,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ulimit -c 0
 PYTHON=$(command -v "${PYTHON:-python3}")
-export PATH=$(dirname "$PYTHON"):$PATH PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 LC_ALL=C.UTF-8
+export PATH=$(dirname "$PYTHON"):$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin
+export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 LC_ALL=C.UTF-8
 exec "$PYTHON" -m bench.gpu_check.run "$@"

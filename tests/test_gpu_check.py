@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,15 +28,19 @@ def steps_in(out: Path) -> dict[str, dict]:
     return {one["step"]: one for one in map(json.loads, lines) if one["kind"] == "step"}
 
 
-TIME = {"kind": "time", "what": "it", "us": 3}
+KEEP = """
+import json, os
+with open(os.environ["GPU_CHECK_RECORDS"], "a") as records:
+    print(json.dumps({"kind": "time", "what": "it", "us": 3}), file=records)
+"""
 # What a step may do, and how it is told.
 PLANTED = {
     "aborts": (python("import os; print('begun', flush=True); os.abort()"), "crashed: SIGABRT"),
     "reads beyond": (python("import ctypes; ctypes.string_at(0)"), "crashed: SIGSEGV"),
-    "hangs": (["bash", "-c", "echo begun; sleep 600 & wait"], "stopped after 1 s"),
+    "hangs": (["flock", "held", "bash", "-c", "echo begun; sleep 9 & wait"], "stopped after 1 s"),
     "fails": (python("print('begun'); raise ValueError('wrong')"), "failed: status 1"),
     "is missing": (["./nothing"], "failed: [Errno 2]"),
-    "passes": (python(f"import json; print('record: ' + json.dumps({TIME}))"), "passed"),
+    "passes": (python(KEEP), "passed"),
 }
 
 
@@ -44,7 +49,7 @@ def test_each_failure_is_told_and_the_rest_runs(tmp_path, capsys, at_once):
     runner = run.Runner(tmp_path, 60, tmp_path)
     assert not runner.run(
         [
-            Step(name, command, 1 if name == "hangs" else 30, "some.log")
+            Step(name, command, 1 if name == "hangs" else 30)
             for name, (command, _) in PLANTED.items()
         ],
         at_once,
@@ -52,32 +57,34 @@ def test_each_failure_is_told_and_the_rest_runs(tmp_path, capsys, at_once):
     told = steps_in(tmp_path)
     for name, (_, verdict) in PLANTED.items():
         assert told[name]["verdict"].startswith(verdict)
-    assert told["hangs"]["seconds"] < run.GRACE  # its child, which holds its output, is stopped too
-    log = (tmp_path / "some.log").read_text()
-    assert {"aborts | begun", "hangs | begun", "fails | begun"} <= {*log.splitlines()}
+    assert told["hangs"]["seconds"] < run.GRACE
+    # Nothing that it started holds the lock.
+    subprocess.run(["flock", "--timeout", "3", tmp_path / "held", "true"], check=True)
+    for name in ("aborts", "hangs", "fails"):
+        assert (tmp_path / f"{name}.log").read_text().startswith("begun\n")
     assert report.main(tmp_path) == 1
     shown = capsys.readouterr().out
-    assert "NOT hangs: stopped after 1 s (some.log); begun" in shown
-    assert "fails: failed: status 1; ValueError: wrong" in shown
-    assert "passed: passes" in shown
+    assert "NOT hangs: stopped after 1 s; begun\n" in shown
+    assert "NOT fails: failed: status 1; ValueError: wrong\n" in shown
+    assert "not passed: 5; passed: passes\n" in shown
     assert "others: it 3" in shown
     assert shown.endswith((tmp_path / "summary.txt").read_text())
 
 
 def test_no_step_begins_after_the_end(tmp_path):
     runner = run.Runner(tmp_path, 0)
-    assert not runner.run([Step("late", python("open('there', 'w')"), 9, "some.log")])
+    assert not runner.run([Step("late", python("open('there', 'w')"), 9)])
     assert steps_in(tmp_path)["late"]["verdict"] == "no time was left"
 
 
 def test_nothing_runs_on_a_failed_build(tmp_path, monkeypatch):
-    steps = [Step("build cuda", ["false"], 9, "build.log"), Step("build cpu", ["true"], 9, "b.log")]
+    steps = [Step("build CUDA", ["false"], 9), Step("build CPU", ["true"], 9)]
     monkeypatch.setattr(run, "build", lambda *_: steps)
     monkeypatch.setattr(run, "copy_tree", lambda _: None)
-    monkeypatch.setattr(run, "facts", lambda *_, **__: {})
+    monkeypatch.setattr(run, "facts", lambda **_: {})
     run.run_all(run.Runner(tmp_path, 60), tmp_path, dry_run=False)
     verdicts = {name: step["verdict"] for name, step in steps_in(tmp_path).items()}
-    assert verdicts == {"build cuda": "failed: status 1", "build cpu": "passed"}
+    assert verdicts == {"build CUDA": "failed: status 1", "build CPU": "passed"}
 
 
 FAULT = """\
@@ -121,20 +128,20 @@ def test_estimated_kernels_are_there():
 
 def test_verdict_on_each_estimate(tmp_path, capsys):
     """As estimated, but for one kernel twice as slow and features that miss their stick."""
-    runner = run.Runner(tmp_path, 60)
-    runner.keep({"kind": "facts", "card": "NVIDIA H200"})
-    runner.keep({"kind": "rates", **floors.CARDS["H200"]._asdict()})
+    records = tmp_path / report.RECORDS
+    report.keep(records, "facts", card="NVIDIA H200")
+    report.keep(records, "rates", **floors.CARDS["H200"]._asdict())
     new = {"kernel": "wsfast::new_kernel<float>", "us": 1, "launches": 1}
-    runner.keep({"kind": "kernel", "case": "ascent M=128", **new})
+    report.keep(records, "kernel", case="ascent M=128", **new)
     for one in floors.ESTIMATES:
         name = "gemm"
         if one.kernels != floors.LIBRARY:
             name = "wsfast::" + re.sub(r"\\b|\(|gradient\||\)", "", one.kernels)
         us = one.us * (2 if one.what == "attention" else 1)
-        runner.keep({"kind": "kernel", "case": one.case, "kernel": name, "us": us, "launches": 1})
+        report.keep(records, "kernel", case=one.case, kernel=name, us=us, launches=1)
         called, replayed = (150, 30) if one.case == "ascent M=128" else (one.us, one.us)
-        runner.keep({"kind": "time", "what": one.case, "us": called})
-        runner.keep({"kind": "time", "what": f"{one.case}, in a graph", "us": replayed})
+        report.keep(records, "time", what=one.case, us=called)
+        report.keep(records, "time", what=f"{one.case}, in a graph", us=replayed)
     assert report.main(tmp_path) == 1
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) <= report.LINES

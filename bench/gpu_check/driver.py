@@ -38,11 +38,9 @@ def features(device: torch.device) -> None:
         for dtype in DTYPES:
             X, W = (torch.randn(s, d, device=device, dtype=dtype) for s in (2 * n, d))
             for fn, normalize in WEIGHT_FNS if d < 100 else WEIGHT_FNS[:1]:
+                options = {"weight_fn": fn, "normalize": normalize, "backend": "native"}
                 for masked in (None, mask):
-                    phi = wsfast.raf_features(
-                        X.view(2, n, d), W / d**0.5, weight_fn=fn, normalize=normalize,
-                        mask=masked, backend="native",
-                    )  # fmt: skip
+                    phi = wsfast.raf_features(X.view(2, n, d), W / d**0.5, mask=masked, **options)
                     keep(phi)
 
 
@@ -64,10 +62,8 @@ def searches(device: torch.device) -> None:
                         X, W, max_steps=3, starts=1, positions=sites, **options
                     )
                     keep(found.per_word)
-                for candidates in (None, choice):
-                    best = wsfast.substitution_sensitivity(
-                        X, E, W, candidates=candidates, **options
-                    )
+                for some in (None, choice):
+                    best = wsfast.substitution_sensitivity(X, E, W, candidates=some, **options)
                     keep(best.top_value)
 
 
@@ -76,13 +72,11 @@ def watch_launches(seen: set[str], *, planted: bool) -> None:
     launch = compiled.Kernels.launch
     word = torch.randn(64, device="cuda" if planted else "cpu")
 
-    def noted(
-        kernels: compiled.Kernels, name: str, *args: Any, dtype: Any = None, **named: Any
-    ) -> None:
-        seen.add(compiled.variant(name, dtype))
+    def noted(kernels: compiled.Kernels, name: str, *args: Any, **named: Any) -> None:
+        seen.add(compiled.variant(name, named.get("dtype")))
         if planted and "words" in named:
             named["words"] = word.data_ptr()
-        launch(kernels, name, *args, dtype=dtype, **named)
+        launch(kernels, name, *args, **named)
 
     compiled.Kernels.launch = noted
 
@@ -97,15 +91,12 @@ def main() -> None:
     watch_launches(seen, planted=given.planted)
     features(device)
     if given.planted:
-        torch.cuda.synchronize()
         return
     searches(device)
     module = compiled.kernels(device).module
     kernels = {name for name in dir(module) if "stream:" in (getattr(module, name).__doc__ or "")}
     if missing := kernels - seen:
         raise SystemExit(f"driver: never launched: {sorted(missing)}")
-    if device.type == "cuda":
-        torch.cuda.synchronize()
     print("driver: done, checksum", results.hexdigest())
 
 

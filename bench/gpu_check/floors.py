@@ -20,11 +20,6 @@ class Rates(NamedTuple):
     tf32: float  # operations of dense products
     float32: float
 
-    @property
-    def instructions(self) -> float:
-        """Of single lanes: one is two operations where it multiplies and adds."""
-        return self.float32 / 2
-
 
 # By the data sheets.
 CARDS = {"H100": Rates(3.35e12, 495e12, 67e12), "H200": Rates(4.8e12, 495e12, 67e12)}
@@ -39,15 +34,14 @@ class Work(NamedTuple):
     instructions: float = 0
 
     def floor(self, rates: Rates) -> tuple[float, str]:
-        """Seconds, and the ceiling that they come from."""
-        bounds = {
-            "bytes": 4 * self.numbers / rates.bytes,
-            "TF32": self.tf32 / rates.tf32,
-            "FP32": self.float32 / rates.float32,
-            "instructions": self.instructions / rates.instructions,
-        }
-        binding = max(bounds, key=bounds.__getitem__)
-        return bounds[binding], binding
+        """Microseconds, and the ceiling that they come from."""
+        return max(
+            (4e6 * self.numbers / rates.bytes, "bytes"),
+            (1e6 * self.tf32 / rates.tf32, "TF32"),
+            (1e6 * self.float32 / rates.float32, "FP32"),
+            # Of single lanes: one is two operations where it multiplies and adds.
+            (2e6 * self.instructions / rates.float32, "instructions"),
+        )
 
 
 class Estimate(NamedTuple):
@@ -68,10 +62,8 @@ TILE_INSTRUCTIONS = 1025
 
 
 def features(n: int, us: float) -> Estimate:
-    """Of φ from queries: words and queries are read, φ is written; each product is three of TF32.
-
-    Short texts take one kernel, others two products of a library.
-    """
+    """Of φ from queries: words and queries are read, φ is written; a product is three of TF32."""
+    # Short texts take one kernel, others two products of a library.
     instructions = TILE_INSTRUCTIONS * 8 * 32 * B * (n / 16) ** 2 if n < 256 else 0.0
     work = Work(3 * B * n * D, tf32=12 * B * n * n * D, instructions=instructions)
     return Estimate(f"features n={n}", "all", us, work)
@@ -122,19 +114,12 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for case, what, us, work, _ in ESTIMATES:
-        seconds, binding = work.floor(CARDS["H200"])
-        cells = (
-            case,
-            what,
-            f"{4 * work.numbers / 1e6:.3g}",
-            f"{(work.tf32 or work.float32 or work.instructions) / 1e6:,.1f}",
-            f"{work.floor(CARDS['H100'])[0] * 1e6:.3g}",
-            f"{seconds * 1e6:.3g}",
-            binding,
-            f"{us:g}",
-            f"{seconds * 1e6 / us:.0%}",
+        (h100, _), (h200, binding) = (work.floor(rates) for rates in CARDS.values())
+        operations = work.tf32 or work.float32 or work.instructions
+        lines.append(
+            f"| {case} | {what} | {4 * work.numbers / 1e6:.3g} | {operations / 1e6:,.1f} "
+            f"| {h100:.3g} | {h200:.3g} | {binding} | {us:g} | {h200 / us:.0%} |"
         )
-        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,11 +1,14 @@
-"""The summary of what records.jsonl has, on one screen: ``python -m bench.gpu_check.report DIR``.
+"""What records.jsonl has, on one screen: ``python -m bench.gpu_check.report DIR``.
 
 Needs neither PyTorch nor wsfast: they may not be there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
 import re
 import sys
 from collections import defaultdict
@@ -14,8 +17,10 @@ from typing import Any
 
 from .floors import CARDS, ESTIMATES, OURS, Rates
 
+RECORDS, SUMMARY = "records.jsonl", "summary.txt"
+VARIABLE = "GPU_CHECK_RECORDS"  # tells a step where they are
 LINES = 45
-NEXT = 8  # of them, at most, for what to do
+NEXT = 8  # of them for what to do, or more where there is room
 NEAR = (0.8, 1.25)  # measured time over the estimate, where the estimate holds
 FLOOR_STICK = 0.5
 STICK_CASES = ("features n=128", "features n=512", "substitution")
@@ -23,122 +28,112 @@ STICK_CASES = ("features n=128", "features n=512", "substitution")
 Found = dict[str, list[dict[str, Any]]]
 
 
+def keep(records: Path, kind: str, **values: Any) -> None:
+    """Add a finding in one write: other processes add theirs."""
+    with records.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": kind, **values}, ensure_ascii=False) + "\n")
+
+
+def record(kind: str, **values: Any) -> None:
+    """Keep a finding of a step; one that is run by hand prints it."""
+    keep(Path(os.environ.get(VARIABLE, "/dev/stdout")), kind, **values)
+
+
 def main(out: Path) -> int:
     found: Found = defaultdict(list)
-    for line in (out / "records.jsonl").read_text("utf-8").splitlines():
-        one = json.loads(line)
-        found[one["kind"]].append(one)
-    lines, to_do, passed = summary(found)
-    text = "\n".join([*lines[: LINES - 1 - min(len(to_do), NEXT)], "== next", *to_do[:NEXT]])
-    (out / "summary.txt").write_text(text + "\n", "utf-8")
-    print(text)
-    return 0 if passed else 1
-
-
-def summary(found: Found) -> tuple[list[str], list[str], bool]:
-    """Its lines, what is to be done next, the most urgent first, and whether all is well."""
-    facts = {k: v for one in found["facts"] for k, v in one.items() if k != "kind"}
+    for line in (out / RECORDS).read_text("utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):  # of a line that was cut off
+            values = json.loads(line)
+            found[values.pop("kind")].append(values)
+    facts = next(iter(found["facts"]), {})
     dry_run = facts.get("card", "").startswith("none: ")
     lines = ["DRY RUN ON A CPU: NO FIGURE HERE IS ONE OF A GPU; no stick is checked."] * dry_run
     lines.append("; ".join(f"{name} {value}" for name, value in facts.items()))
-    lines += [
-        f"measured: copy {r['bytes'] / 1e12:.2f} TB/s, TF32 {r['tf32'] / 1e12:.0f}, "
-        f"float32 {r['float32'] / 1e12:.0f} TFLOP/s"
-        for r in found["rates"]
-    ]
-    steps, urgent = _steps(found)
-    sticks, missed = _sticks(found, dry_run=dry_run)
-    cases, slow = _cases(found, facts.get("card", ""))
-    to_do = [*urgent, *missed, *([] if dry_run else slow)]
-    return [*lines, *steps, *sticks, *cases], to_do or ["nothing"], not (urgent or missed)
+    rates = CARDS["H200"]
+    for measured in found["rates"]:
+        rates = Rates(**measured)
+        copy, tf32, float32 = (rate / 1e12 for rate in rates)
+        lines.append(f"measured: {copy:.2f} TB/s, TF32 {tf32:.0f}, float32 {float32:.0f} TFLOP/s")
+    passed, failed = _steps(found["step"])
+    sticks = _sticks(found, rates, dry_run=dry_run)
+    missed = [line for line in sticks if line.endswith("MISSED")]
+    cases, slow = _cases(found, rates)
+    lines += [f"not passed: {len(failed)}; passed: {', '.join(passed)}", "== sticks", *sticks]
+    lines += ["== µs: estimated for an H200, measured (share of the floor)", *cases]
+    # The most urgent first.
+    to_do = [*failed, *missed, *([] if dry_run else slow)] or ["nothing"]
+    to_do = to_do[: max(NEXT, LINES - 1 - len(lines))]
+    text = "\n".join([*lines[: LINES - 1 - len(to_do)], "== next", *to_do])
+    (out / SUMMARY).write_text(text + "\n", "utf-8")
+    print(text)
+    return 1 if failed or missed else 0
 
 
-def _steps(found: Found) -> tuple[list[str], list[str]]:
-    lines, urgent, fine = ["== steps"], list[str](), list[str]()
-    for step in found["step"]:
-        name, verdict, last = step["step"], step["verdict"], " ".join(step["last"])
-        if verdict == "passed":
+def _steps(steps: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Which passed, and what became of the others."""
+    passed, failed = [], []
+    for step in steps:
+        name, last = step["step"], " ".join(step["last"])
+        if step["verdict"] == "passed":
             count = re.search(r"\d+ passed.*(?= in )", last)
-            fine.append(f"{name} ({count[0]})" if count else name)
-            continue
-        told = "; ".join(step["telling"])[:110]
-        lines.append(f"NOT {name}: {verdict} ({step['log']}); {last[:60]}")
-        urgent.append(f"{name}: {verdict}; {told}")
-    return [*lines, "passed: " + ", ".join(fine)], urgent
+            passed.append(f"{name} ({count[0]})" if count else name)
+        else:
+            told = dict.fromkeys((step["verdict"], "; ".join(step["telling"])[:110], last[:60]))
+            failed.append(f"NOT {name}: {'; '.join(filter(None, told))}")
+    return passed, failed
 
 
-def _sticks(found: Found, *, dry_run: bool) -> tuple[list[str], list[str]]:
-    """Figures that have a stick; floors are those of the rates that were measured."""
-    figures = [one for one in found["figure"] if one["stick"]]
-    times = {one["what"]: one["us"] for one in found["time"]}
-    for case in STICK_CASES:
-        us = times.get(f"{case}, in a graph")
-        if us is None or not found["rates"]:
-            continue
-        rates = Rates(*(found["rates"][0][name] for name in Rates._fields))
-        least = sum(one.work.floor(rates)[0] for one in ESTIMATES if one.case == case)
-        share = least * 1e6 / us
-        figures.append(
-            {
-                "what": f"{case} in a graph, of its floor at the measured rates",
-                "figure": f"{share:.0%}",
-                "stick": f"≥ {FLOOR_STICK:.0%}",
-                "met": None if dry_run else share >= FLOOR_STICK,
-            }
-        )
-    verdicts = {None: "not checked", True: "met", False: "MISSED"}
-    lines = [f"{o['what']}: {o['figure']} ({o['stick']}) {verdicts[o['met']]}" for o in figures]
-    return ["== sticks", *lines], [
-        line for line, one in zip(lines, figures, strict=True) if one["met"] is False
+def _sticks(found: Found, rates: Rates, *, dry_run: bool) -> list[str]:
+    """Figures that have a stick, and whether they meet it."""
+    judged = [
+        (f"{one['what']}: {one['figure']} ({one['stick']})", one["met"])
+        for one in found["figure"]
+        if one["stick"]
     ]
+    for one in found["time"]:
+        case, _, how = one["what"].partition(", ")
+        if case in STICK_CASES and how == "in a graph":
+            least = sum(one.work.floor(rates)[0] for one in ESTIMATES if one.case == case)
+            share = least / one["us"]
+            text = f"{case} in a graph: {share:.0%} of its floor (≥ {FLOOR_STICK:.0%})"
+            judged.append((text, share >= FLOOR_STICK))
+    verdicts = {True: "met", False: "MISSED"}
+    return [f"{text} {'not checked' if dry_run else verdicts[met]}" for text, met in judged]
 
 
-def _cases(found: Found, card: str) -> tuple[list[str], list[str]]:
-    """Times of each case, and the verdict on each estimate of csrc/cuda/README.md."""
-    rates = next((rates for name, rates in CARDS.items() if name in card), CARDS["H200"])
+def _cases(found: Found, rates: Rates) -> tuple[list[str], list[str]]:
+    """Times of each case, with the verdict on each estimate of csrc/cuda/README.md; the slow."""
     times = {one["what"]: one["us"] for one in found["time"]}
-    lines, slow = ["== µs, and share of the floor: estimated (for an H200), measured"], []
+    lines, slow = list[str](), list[tuple[float, str]]()
     for case in dict.fromkeys(one.case for one in ESTIMATES):
-        called, replayed = (times.pop(case + how, None) for how in ("", ", in a graph"))
+        called, replayed = (times.pop(case + how, math.nan) for how in ("", ", in a graph"))
+        if called > 1.5 * replayed:
+            slow.append((called - replayed, f"{case}: the host takes {called - replayed:.0f} µs"))
         kernels = [one for one in found["kernel"] if one["case"] == case]
-        if not kernels:
-            lines.append(f"{case}: called {_us(called)}, in a graph {_us(replayed)}, not profiled")
-            continue
         total, launches = (sum(one[name] for one in kernels) for name in ("us", "launches"))
         lines.append(
-            f"{case}: called {_us(called)}, in a graph {_us(replayed)}, kernels {_us(total)} "
+            f"{case}: called {called:.3g}, in a graph {replayed:.3g}, kernels {total:.3g} "
             f"in {launches:.1f} launches"
         )
-        if called and replayed and called > 1.5 * replayed:
-            slow.append((called - replayed, f"{case}: the host takes {called - replayed:.0f} µs"))
-        known = set()
-        for one in (one for one in ESTIMATES if one.case == case):
+        others = {one["kernel"] for one in kernels if re.search(OURS, one["kernel"])}
+        for one in (one for one in ESTIMATES if one.case == case and kernels):
             own = [k for k in kernels if re.search(one.kernels, k["kernel"])]
-            known |= {k["kernel"] for k in own}
-            us, least = sum(k["us"] for k in own), one.work.floor(rates)[0] * 1e6
-            text = f"{one.what}: {one.us:g} ({least / one.us:.0%})"
-            if not own:
-                lines.append(f"  {text}, no kernel {one.kernels!r} was seen")
+            others -= {k["kernel"] for k in own}
+            us = sum(k["us"] for k in own)
+            if not us:
+                lines.append(f"  {one.what}: {one.us:g}, no kernel {one.kernels!r} was seen")
                 continue
             low, high = (limit * one.us for limit in NEAR)
             verdict = "holds" if low <= us <= high else f"×{us / one.us:.2f}"
-            lines.append(f"  {text}, {_us(us)} ({least / us:.0%}): {verdict}")
+            share = one.work.floor(rates)[0] / us
+            lines.append(f"  {one.what}: {one.us:g}, {us:.3g} ({share:.0%}): {verdict}")
             if us > high:
                 slow.append((us - one.us, f"{case}, {one.what}: {us:.0f} µs, not {one.us:g}"))
-        others = {k["kernel"] for k in kernels if re.search(OURS, k["kernel"])} - known
         if others:
-            lines.append(f"  without an estimate: {', '.join(sorted(map(_short, others)))}")
-    rest = "; ".join(f"{what} {_us(us)}" for what, us in times.items())
+            names = {(re.findall(r"\w+(?=[<(])", name) or [name])[0] for name in others}
+            lines.append(f"  without an estimate: {', '.join(sorted(names))}")
+    rest = "; ".join(f"{what} {us:.3g}" for what, us in times.items())
     return [*lines, f"others: {rest}"], [text for _, text in sorted(slow, reverse=True)]
-
-
-def _us(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
-
-
-def _short(kernel: str) -> str:
-    found = re.search(r"(\w+)(?=[<(])", kernel)
-    return found[0] if found else kernel[:40]
 
 
 if __name__ == "__main__":
