@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from cuda_on_cpu.build import HERE
-from cuda_on_cpu.compile import ORDERS, SANITIZERS, compile_program, run_program
+from cuda_on_cpu.compile import BUILDS, ORDERS, compile_program, run_program
 
 pytestmark = [pytest.mark.deep, pytest.mark.needs("cuda_on_cpu")]
 
@@ -18,7 +18,7 @@ KERNEL = (HERE / "shim" / "row_lse.cuh").read_text()
 class Found(NamedTuple):
     """The build that finds a bug, and what it prints then."""
 
-    sanitizer: str
+    build: str
     output: str
 
 
@@ -42,7 +42,11 @@ BUGS = {
         WRONG,
     ),
     "short_copy": ("there ? 16 : 0", "there ? 12 : 0", WRONG),
-    "awaited_too_late": ("await_copies<1>();", "if (first > 0) await_copies<1>();", WRONG),
+    "awaited_too_late": (
+        "await_copies<1>();",
+        "if (first + kTile < columns) await_copies<2>(); else await_copies<0>();",
+        WRONG,
+    ),
     # by the machine
     "not_awaited": (
         "await_copies<1>();",
@@ -52,7 +56,18 @@ BUGS = {
     "misaligned_copy": (
         "copy_async(tile + column * kPitch + k,",
         "copy_async(tile + column * (kPitch - 1) + k,",
-        reported("719: misaligned asynchronous copy"),
+        reported("719: misaligned asynchronous copy at .*: its destination is no multiple of 16"),
+    ),
+    "misaligned_source": (
+        "kWidth + k;",
+        "kWidth + k + 1;",
+        reported("719: misaligned asynchronous copy at .*: its source is no multiple of 16"),
+    ),
+    "long_copy": ("there ? 16 : 0", "there ? 17 : 0", reported("719: .* takes 17 bytes of 16")),
+    "too_many_copies": (
+        "copy_async(tile + column * kPitch + k,",
+        "for (int again = 0; again < 13; ++again) copy_async(tile + column * kPitch + k,",
+        reported("719: asynchronous copy at .*: 128 are under way in this thread already"),
     ),
     "copy_beyond": (
         "i < kTile * kWidth / 4;",
@@ -97,24 +112,53 @@ BUGS = {
     "no_barrier_before_reload": ("__syncthreads();  // Y is overwritten next", "", RACE),
     "no_barrier_before_reduction": ("__syncthreads();  // of_warp is there", "", RACE),
     "sum_not_atomic": ("atomicAdd(total, value[0])", "*total += value[0]", RACE),
+    "shuffle_as_barrier": (
+        "if (lane == 0) inverse_norm[row] = 1 / sqrtf(sum > 0 ? sum : 1);",
+        "if (lane == 0) { inverse_norm[row] = sum; }"
+        "sum = __shfl_sync(kWholeWarp, sum, 0);"
+        "if (lane == 1) { inverse_norm[row] = 1 / sqrtf(sum > 0 ? sum : 1); }",
+        RACE,
+    ),
+    "declaration_as_barrier": (
+        "WSFAST_SHARED(float, scratch, kWarps);",
+        "if (threadIdx.x == 0) { of_warp[0] = 0; }"
+        "WSFAST_SHARED(float, scratch, kWarps);"
+        "if (threadIdx.x == 1) { of_warp[0] = 1; }",
+        RACE,
+    ),
+    "reloaded_before_barrier": (
+        "__syncthreads();  // Y is overwritten next",
+        "if (first + 2 * kTile < columns) {"
+        "  start_tile(tiles + stage * kTile * kPitch, y, first + 2 * kTile, columns);"
+        "}"
+        "__syncthreads();",
+        RACE,
+    ),
+    "source_overwritten": (
+        "start_tile(tiles, y, 0, columns);",
+        "start_tile(tiles, y, 0, columns);"
+        "if (threadIdx.x == 0) { copy_async(tiles + kWidth, lse + first_row, 16); }"
+        "if (threadIdx.x == 1) { lse[first_row] = 0; }",
+        RACE,
+    ),
 }
 
 
 @pytest.fixture
 def program(tmp_path):
-    """``program(kernel, sanitizer)`` compiles shim/row_lse.cpp over the text of a kernel."""
+    """``program(kernel, build)`` compiles shim/row_lse.cpp over the text of a kernel."""
 
-    def compiled(kernel, sanitizer):
+    def compiled(kernel, build):
         source = shutil.copy(HERE / "shim" / "row_lse.cpp", tmp_path)
         (tmp_path / "row_lse.cuh").write_text(kernel)
-        return compile_program(tmp_path / source, tmp_path / "program", sanitizer)
+        return compile_program(tmp_path / source, tmp_path / "program", build)
 
     return compiled
 
 
-@pytest.mark.parametrize("sanitizer", [*SANITIZERS])
-def test_right(program, sanitizer):
-    compiled = program(KERNEL, sanitizer)
+@pytest.mark.parametrize("build", [*BUILDS])
+def test_right(program, build):
+    compiled = program(KERNEL, build)
     for order in ORDERS:
         done = run_program(compiled, order=order)
         assert re.fullmatch(r"right: off by .*\n", done.stdout)
@@ -125,7 +169,7 @@ def test_right(program, sanitizer):
 def test_found(program, name):
     text, planted, found = BUGS[name]
     assert KERNEL.count(text) == 1
-    compiled = program(KERNEL.replace(text, planted), found.sanitizer)
+    compiled = program(KERNEL.replace(text, planted), found.build)
     for order in ORDERS:
         done = run_program(compiled, order=order)
         assert re.fullmatch(found.output, done.stdout), order
