@@ -13,7 +13,7 @@ namespace wsfast::cuda {
 
 using Index = std::int64_t;
 
-// Of `count`, as many blocks as have `each`; more than a grid may have are too many to launch.
+// Blocks of `each` items for `count`; beyond the largest grid still beyond it: the launch fails.
 inline unsigned blocks_of(Index count, Index each = 1) {
   const Index blocks = (count + each - 1) / each, too_many = Index{1} << 31;
   return static_cast<unsigned>(blocks < too_many ? blocks : too_many);
