@@ -106,6 +106,19 @@ def test_score_that_comes_to_the_kink_of_relu(backend, dtype):
     assert float(got[3, 0]) <= 1e-3 * ACCURACY[dtype]
 
 
+@backends
+@dtypes
+def test_scores_whose_terms_are_larger(backend, dtype):
+    """Words 0 and 2 give each other a score of 1e3, a sum of terms of 1e4; word 2 moves to 0."""
+    X = torch.tensor([[1.625, -1.5, 1.0], [0, 0, 0], [1.625, -1.5, 1.0]], dtype=dtype)
+    W = torch.tensor([[4, -2, 0], [2, -1, 0], [-1, 4, 0]], dtype=dtype) * 2519.4
+    delta = torch.zeros(3, 1, 3, dtype=dtype)
+    delta[2, 0] = -X[2]
+    expected = delta_norms(X, W, delta)
+    got = raf_delta_norms(X, W, delta, backend=backend)
+    assert relative_error(got, expected, 1e-3 * float(features(X, W).norm())) <= ACCURACY[dtype]
+
+
 @all_backends
 @weight_fns
 @dtypes

@@ -80,10 +80,11 @@ class Weights:
         By the power method from eight random vectors: that all of them miss the leading direction
         by so much that the bound fails has a probability below 1e-12.
         """
-        size = float(self.W.norm())
+        W = self.W.detach()
+        size = float(W.norm())
         if size == 0:
             return 0.0
-        unit = (self.W / size).float()
+        unit = (W / size).float()
         vectors = normals(0, NORM_STREAM, 8 * len(unit)).reshape(8, -1)
         now = torch.from_numpy(vectors).to(unit)
         for _ in range(4):

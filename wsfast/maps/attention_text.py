@@ -11,6 +11,7 @@ from torch import Tensor
 
 from wsfast._kinks import root
 from wsfast._progress import Progress
+from wsfast._transforms import values_of
 from wsfast.attention.core import Core, core_of, numbers
 from wsfast.attention.definition import attend, attention_features
 from wsfast.attention.functional import FunctionalState, functional_at
@@ -26,7 +27,13 @@ from wsfast.engines.engine import Engine, Tiles
 from wsfast.engines.substitution_kernels import Workspace
 from wsfast.maps.attention import Weights
 from wsfast.maps.attention_objective import AttentionObjective, turns_of
-from wsfast.maps.closed_form_text import OWN_TURN, ROUNDING, ClosedFormText, starts_of
+from wsfast.maps.closed_form_text import (
+    LARGEST_TERMS,
+    OWN_TURN,
+    ROUNDING,
+    ClosedFormText,
+    starts_of,
+)
 from wsfast.maps.feature_map import FeatureMap
 from wsfast.maps.measure import Functional, Measure, Norm
 from wsfast.perturbation.change import Change, Sites
@@ -196,6 +203,17 @@ class AttentionText(ClosedFormText):
         if word is not None and self.engine.closed_form:
             return self._norms_of_one(word.double())[:, None]
         return super().measured(sites, change, measure, dtype)
+
+    def terms_are_small(self, longest: float) -> bool:
+        if not self.weight_fn.exponential:
+            return True  # attention by ReLU knows no size of the scores
+        core, W = self.rows.core, self.weights
+        largest = max(float(values_of(x).norm(dim=-1).max()) for x in (core.queries, core.keys))
+        linear, quadratic = longest * largest, longest * longest / math.sqrt(self.d)
+        # The Frobenius norm is no less than the largest singular value, and costs less.
+        if linear + quadratic * float(W.W.detach().norm()) <= LARGEST_TERMS:
+            return True
+        return linear + quadratic * W.norm_bound <= LARGEST_TERMS
 
     def lost_direction(self, sites: Sites, change: Change) -> Tensor | None:
         # ReLU's normalised weights depend on the direction of a word, however small it is.

@@ -32,6 +32,10 @@ from wsfast.search.search import Search
 # change itself is formed. A small share of the accuracy promised (1e-4 and 1e-10 of the norm).
 ROUNDING = {torch.float32: 3e-5, torch.float64: 3e-11}
 
+# What the terms of a score may be in float32: it is promised for scores up to 1e3, and a sum of
+# terms of 2e3 is off by less than its accuracy.
+LARGEST_TERMS = 2e3
+
 # Texts of so many numbers or fewer get so many times the starts: there they cost next to nothing.
 _SHORT = 1 << 12
 _MORE_STARTS = 4
@@ -186,13 +190,20 @@ class ClosedFormText(PreparedText):
     def _float32_serves(self, delta: Tensor) -> bool:
         """Whether the closed form keeps its accuracy in float32.
 
-        X and Δ must be of a size that float32 is for. Without normalisation a weight is a score,
-        with the rounding of all that the score is a sum of, though the score itself be 0.
+        X and Δ must be of a size that float32 is for, and scores not sums of much larger terms.
+        Without normalisation a weight is a score, with the rounding of all of its terms, though the
+        score itself be 0.
         """
         if not self.weight_fn.normalize:
             return False
         each = delta[:1] if delta.stride(0) == 0 else delta  # shared ones are looked at once
-        return all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each))
+        if not all(ordinary(float(values_of(x).abs().max())) for x in (self.X, each)):
+            return False
+        return self.terms_are_small(float(values_of(each).norm(dim=-1).max()))
+
+    def terms_are_small(self, longest: float) -> bool:
+        """Whether a Δ no longer than this changes no score by terms beyond LARGEST_TERMS."""
+        return True
 
     def _hidden_norms(self, sites: Sites, *, own: bool) -> Tensor:
         """‖φ without the word - φ‖ (P, 1), float64."""
