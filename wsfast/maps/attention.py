@@ -74,17 +74,21 @@ class Weights:
         return self._scaled[dtype]
 
     @cached_property
+    def frobenius_norm(self) -> float:
+        """‖W‖_F, no less than the largest singular value."""
+        return float(self.W.detach().norm())
+
+    @cached_property
     def norm_bound(self) -> float:
         """An upper bound of the largest singular value of W, at most twice as large.
 
         By the power method from eight random vectors: that all of them miss the leading direction
         by so much that the bound fails has a probability below 1e-12.
         """
-        W = self.W.detach()
-        size = float(W.norm())
+        size = self.frobenius_norm
         if size == 0:
             return 0.0
-        unit = (W / size).float()
+        unit = (self.W.detach() / size).float()
         vectors = normals(0, NORM_STREAM, 8 * len(unit)).reshape(8, -1)
         now = torch.from_numpy(vectors).to(unit)
         for _ in range(4):

@@ -210,9 +210,8 @@ class AttentionText(ClosedFormText):
         core, W = self.rows.core, self.weights
         largest = max(float(values_of(x).norm(dim=-1).max()) for x in (core.queries, core.keys))
         linear, quadratic = longest * largest, longest * longest / math.sqrt(self.d)
-        # The Frobenius norm is no less than the largest singular value, and costs less.
-        if linear + quadratic * float(W.W.detach().norm()) <= LARGEST_TERMS:
-            return True
+        if linear + quadratic * W.frobenius_norm <= LARGEST_TERMS:
+            return True  # without the other norm, which costs more
         return linear + quadratic * W.norm_bound <= LARGEST_TERMS
 
     def lost_direction(self, sites: Sites, change: Change) -> Tensor | None:

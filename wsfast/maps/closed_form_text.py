@@ -175,8 +175,7 @@ class ClosedFormText(PreparedText):
         if change.add is None and change.put is None:
             return self.sites.norms(sites, None, dtype, own=own)
         by = change.add if change.add is not None else self.delta_of(sites, change)
-        if change.put is not None or not self._float32_serves(by):
-            dtype = torch.float64
+        dtype = torch.float64 if change.put is not None else self._accurate(dtype, by)
         norms = self.sites.norms(sites, self.moved(sites, by), dtype, own=own)
         lost = self.lost_direction(sites, change)
         if lost is not None and bool(lost.any()):
@@ -186,6 +185,11 @@ class ClosedFormText(PreparedText):
             exact = super().measured(at, put, measure, torch.float64)
             norms = norms.index_put((p, k), exact[:, 0])
         return norms
+
+    def _accurate(self, dtype: torch.dtype, delta: Tensor) -> torch.dtype:
+        """`dtype`, or float64 where the closed form loses its accuracy in float32."""
+        double = dtype == torch.float64 or not self._float32_serves(delta)
+        return torch.float64 if double else dtype
 
     def _float32_serves(self, delta: Tensor) -> bool:
         """Whether the closed form keeps its accuracy in float32.
@@ -237,8 +241,7 @@ class ClosedFormText(PreparedText):
 
     def _norms(self, sites: Sites, add: Tensor, dtype: torch.dtype, *, own: bool) -> Tensor:
         """‖φ(X^i(Δ)) - φ(X)‖ (P, s), float64, computed in `dtype`, for Δ (P, s, 1, d)."""
-        if not self._float32_serves(add):
-            dtype = torch.float64
+        dtype = self._accurate(dtype, add)
         index, delta = sites.index, self.moved(sites, add)[:, :, 0]
         at_once = min(_POINTS, delta.shape[1])
 
