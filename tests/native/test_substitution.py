@@ -134,9 +134,10 @@ def test_threshold(kernels, weight_fn, normalize, dtype):
     tiles, own = NativeTiles(state, 300, Workspace(CPU)), own_scores(E, W)
     plain = [x.clone() for x in tiles.squares(E, own)]
     norms = plain[0].clamp(min=0).double().sqrt()
-    lowest = torch.full((13,), -torch.inf, dtype=torch.float64)
-    assert all(map(torch.equal, tiles.squares(E, own, lowest), plain))
-    changed = 0
+    for lowest in (-torch.inf, 0.0):
+        threshold = torch.full((13,), lowest, dtype=torch.float64)
+        assert all(map(torch.equal, tiles.squares(E, own, threshold), plain))
+    changed, block = 0, 64 if kernels == "cuda" else LANES[dtype]
     for share in (0.3, 0.7, 0.95):
         threshold = share * norms.amax(1)
         value, size, norm_error2 = tiles.squares(E, own, threshold)
@@ -146,6 +147,8 @@ def test_threshold(kernels, weight_fn, normalize, dtype):
         changed += int(other.sum())
         assert bool((value.double().clamp(min=0).sqrt() < threshold[:, None])[other].all())
         assert bool((norms < threshold[:, None] * (1 + 1e-5))[other].all())
+        for part in other.split(block, 1):
+            assert bool((part.all(1) | ~part.any(1)).all())
     assert changed > 50
     highest = torch.full((13,), 1e15, dtype=torch.float64)
     assert not bool((tiles.squares(E, own, highest).value > plain[0]).any())

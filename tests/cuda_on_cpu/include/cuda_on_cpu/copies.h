@@ -55,9 +55,10 @@ inline void copy_async(void* to, const void* from, int bytes, Place place = Plac
 
 CUDA_ON_CPU_CORE inline void close_copies() { ++machine.current->closed_groups; }
 
-inline void await_copies(int open) {
+template <int kOpen>
+void await_copies() {
   Copy copy;
-  for (int next = 0; next_due(open, next, copy);) {
+  for (int next = 0; next_due(kOpen, next, copy);) {
     copy_bytes(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
     set_bytes(copy.to + copy.bytes, 0, static_cast<std::size_t>(kCopySize - copy.bytes));
   }

@@ -14,14 +14,8 @@
 #define WSFAST_DYNAMIC_SHARED(T, name) T* name = static_cast<T*>(::cuda_on_cpu::dynamic_shared())
 
 namespace wsfast::cuda {
-namespace {
 
-using ::cuda_on_cpu::close_copies, ::cuda_on_cpu::copy_async;
-
-template <int kOpen>
-void await_copies() {
-  ::cuda_on_cpu::await_copies(kOpen);
-}
+using ::cuda_on_cpu::await_copies, ::cuda_on_cpu::close_copies, ::cuda_on_cpu::copy_async;
 
 inline double toward_zero(double x, int bits) {
   std::uint64_t all;
@@ -54,5 +48,4 @@ inline void forget_derived(float&) {}
 inline float reciprocal(float x) { return 1.0f / x; }
 inline double reciprocal(double x) { return 1.0 / x; }
 
-}  // namespace
 }  // namespace wsfast::cuda
